@@ -50,6 +50,7 @@ from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
+from shoal.master.slot_loads import SlotLoads
 from shoal.master.stacks import Stacks
 from shoal.master.step_losses import StepLosses
 from shoal.master.trained import keep_trained
@@ -60,7 +61,6 @@ from shoal.proto.identity import Identity, IdentityError
 from shoal.proto.memory import share_heaps
 from shoal.proto.open_files import allow_open_files
 from shoal.proto.positions import position_json
-from shoal.proto.routing import Routing
 from shoal.security.identities import ensure, listening_address, own_identity
 
 logger = logging.getLogger(__name__)
@@ -208,13 +208,13 @@ def run_job(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         stacks = stack.enter_context(closing(Stacks(shared, identity)))
-        routing = Routing.even(config.num_ps)
         index = DataIndex(folder.index)
-        service = MasterService(shared, routing, losses, stacks, index)
+        service = MasterService(shared, losses, stacks, index)
         clients = ClientService(
             shared,
             stacks,
-            stack.enter_context(closing(FoundIds(shared, routing, identity))),
+            stack.enter_context(closing(FoundIds(shared, identity))),
+            stack.enter_context(closing(SlotLoads(shared, identity))),
             audit=partial(audit_apart, folder),
             trouble=lambda: journal.trouble,
             metrics=partial(bounded_text, folder.metrics),

@@ -15,6 +15,7 @@ from shoal.errors import UserError
 from shoal.master.found_ids import FoundIds
 from shoal.master.job.status import status_message
 from shoal.master.shared_job import SharedJob
+from shoal.master.slot_loads import SlotLoads
 from shoal.master.stacks import Stacks
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -25,9 +26,9 @@ from shoal.proto.methods import Method
 class ClientService:
     """The handlers of clients' calls, over `job`.
 
-    stacks: of the job's processes. found_ids: of its servers. audit: returns the job's audit as
-    JSON; raises UserError.
-    trouble: as `Journal.trouble`. metrics: returns metrics.csv, shortened to fit into a reply.
+    stacks: of the job's processes. found_ids, loads: of its servers. audit: returns the job's audit
+    as JSON; raises UserError. trouble: as `Journal.trouble`. metrics: returns metrics.csv,
+    shortened to fit into a reply.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class ClientService:
         job: SharedJob,
         stacks: Stacks,
         found_ids: FoundIds,
+        loads: SlotLoads,
         audit: Callable[[], str],
         trouble: Callable[[], tuple[float, str]],
         metrics: Callable[[], str],
@@ -42,6 +44,7 @@ class ClientService:
         self._job = job
         self._stacks = stacks
         self._found_ids = found_ids
+        self._loads = loads
         self._audit = audit
         self._trouble = trouble
         self._metrics = metrics
@@ -70,6 +73,10 @@ class ClientService:
         return pb.StopJobReply()
 
     def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
+        if request.rebalance:
+            return self._rebalance()
+        if request.num_servers:
+            return self._scale_servers(request.num_servers)
         if request.num_workers < 1:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
         config = self._job.config
@@ -83,6 +90,24 @@ class ClientService:
             )
         self._job.answer(lambda job, now: job.scale(request.num_workers, now))
         return pb.ScaleJobReply()
+
+    def _scale_servers(self, servers: int) -> pb.ScaleJobReply:
+        config = self._job.config
+        if certified_workers(config) is not None and servers > config.num_ps:
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"job {config.job_name} has certificates for {config.num_ps} servers, made before "
+                f"it began. To have more, stop it and continue it with: shoal train --resume "
+                f"{config.job_name} --num-ps {servers}",
+            )
+        self._job.answer(lambda job, now: job.check_servers(servers, now))
+        self._job.answer(lambda job, now: job.scale_servers(servers, "", now))
+        return pb.ScaleJobReply()
+
+    def _rebalance(self) -> pb.ScaleJobReply:
+        weights = self._loads.weights()
+        moves = self._job.answer(lambda job, now: job.rebalance(weights, now))
+        return pb.ScaleJobReply(moves=moves)
 
     def _audit_job(self, request: pb.AuditJobRequest) -> pb.AuditJobReply:
         del request  # it has no fields

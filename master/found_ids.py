@@ -16,15 +16,13 @@ from shoal.native.ids import slot_of
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import Identity
-from shoal.proto.routing import Routing
 
 
 class FoundIds:
     """Asks the servers of `job`; shared by threads. Close it at the end. identity: the master's."""
 
-    def __init__(self, job: SharedJob, routing: Routing, identity: Identity | None = None) -> None:
+    def __init__(self, job: SharedJob, identity: Identity | None = None) -> None:
         self._job = job
-        self._routing = routing
         self._servers = ServerConnections(job.config.token, identity)
 
     def close(self) -> None:
@@ -36,7 +34,8 @@ class FoundIds:
 
         Raises WireError(BAD_REQUEST) for a table that is not there, or a server that cannot answer.
         """
-        owner = int(self._routing.owners[slot_of(np.array([request.id], np.int64))[0]])
+        routing = self._job.look(lambda job, _: job.moves.routing)
+        owner = int(routing.owners[slot_of(np.array([request.id], np.int64))[0]])
         server = ServerId(owner)
         state, place = self._job.look(lambda job, _: _where(job, server))
         if place is None:

@@ -20,13 +20,16 @@ from shoal.master.job.instructions import (
     ApplyUpdate,
     ConfirmServers,
     FenceWorker,
+    MoveSlots,
     RemoveCheckpoints,
+    SettleServers,
     TakeCheckpoint,
 )
 from shoal.master.job.job import Job
 from shoal.master.job.members import ProcessState
 from shoal.master.job.status import position
 from shoal.master.job.updates import Update
+from shoal.master.move_slots import MovingError, Servers, SlotMover
 from shoal.master.servers import Place, ServerConnections
 from shoal.master.shared_job import SharedJob
 from shoal.master.take_checkpoint import CheckpointTaker, TakingError
@@ -44,13 +47,23 @@ from shoal.proto.positions import position_json
 
 logger = logging.getLogger(__name__)
 
+NOWHERE = Place("", None)
+
 POLL_SECONDS = 1.0
 """Between questions to the servers for their version and staleness."""
 
 AGAIN_SECONDS = 0.5
 """Before the servers are asked once more what they have, if one has not answered."""
 
-ServerInstruction = FenceWorker | ApplyUpdate | TakeCheckpoint | ConfirmServers | RemoveCheckpoints
+ServerInstruction = (
+    FenceWorker
+    | ApplyUpdate
+    | TakeCheckpoint
+    | ConfirmServers
+    | MoveSlots
+    | SettleServers
+    | RemoveCheckpoints
+)
 """What the job has done at its servers."""
 
 
@@ -60,9 +73,12 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
     While it is being started it is not what it will be, and on Kubernetes it answers at the
     address of the one before.
     """
-    if job.members.servers[server].state != ProcessState.ALIVE:
+    member = job.members.server(server)
+    if member is None or member.state != ProcessState.ALIVE:
         return
-    member = job.members.servers[server]
+    if server not in job.members.servers:
+        member.answered = now
+        return
     doubted = member.told.clock_doubt
     job.servers.answered(server, status)
     if bool(status.clock_doubt) != bool(doubted):
@@ -77,9 +93,32 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
         job.protection_changed(server, absences, seconds, status.unprotected, now)
 
 
-def _start_of(server: ServerId, job: Job, now: float) -> Start:
+def _start_of(server: ServerId, job: Job, now: float) -> Start | None:
     del now
-    return Start(server, job.members.servers[server].incarnation)
+    member = job.members.server(server)
+    return None if member is None else Start(server, member.incarnation)
+
+
+def _there(job: Job) -> Servers:
+    """Where the servers are, for a move."""
+    members = job.members
+    return Servers(
+        {each.id: Place.of(each) for each in members.servers.values()},
+        {each.id: Place.of(each) for each in members.joining.values()},
+        [FenceWorker(worker, over) for worker, over in members.fences()],
+    )
+
+
+def _commit_move(places: Mapping[ServerId, Place], job: Job, now: float) -> None:
+    """Decide a move, whose rows are at these servers. Raises MovingError if they are others now.
+
+    An incarnation that has registered since has the table of before.
+    """
+    if job.ended:
+        raise MovingError("the job has ended")
+    if _there(job).all != places:
+        raise MovingError("a server died meanwhile")
+    job.move_committed(now)
 
 
 def _fixed(job: Job, now: float) -> dict[str, Any]:
@@ -110,6 +149,7 @@ class ServerWork:
         self._ending = ending
         self._servers = ServerConnections(job.config.token, identity)
         self._taker = CheckpointTaker(job.config, self._servers)
+        self._mover = SlotMover(self._servers, ending)
         self._updates = UpdateThread(ending)
         self._fences = Fences(self._servers, self.places, self.fenced, self._fencing_failed)
         self._threads = started_pool(5, "calls")
@@ -125,6 +165,10 @@ class ServerWork:
                 self._threads.submit(self._job.attempt, partial(self._take_checkpoint, final))
             case ConfirmServers():
                 self._threads.submit(self._job.attempt, self._confirm)
+            case MoveSlots(table):
+                self._threads.submit(self._job.attempt, partial(self._move_slots, table))
+            case SettleServers(decided):
+                self._threads.submit(self._job.attempt, partial(self._settle_again, decided))
             case RemoveCheckpoints(numbers):
                 self._threads.submit(self._taker.remove, numbers)
             case _:
@@ -145,10 +189,14 @@ class ServerWork:
         self._servers.close()
 
     def places(self) -> dict[ServerId, Place]:
-        """Where all servers are, or were last."""
+        """Where all servers that have slots are, or were last."""
         return self._job.apply(
             lambda job, _: {each.id: Place.of(each) for each in job.members.servers.values()}
         )
+
+    def all_places(self) -> dict[ServerId, Place]:
+        """As `places`, with those that are to get slots."""
+        return self._job.apply(lambda job, _: _there(job).all)
 
     # ------------------------------------------------------------ status
 
@@ -159,9 +207,11 @@ class ServerWork:
 
     def poll_once(self) -> None:
         """Ask all servers for their status, and tell the job."""
-        there = {server: place for server, place in self.places().items() if place.address}
+        there = {server: place for server, place in self.all_places().items() if place.address}
         for server, status in self._servers.statuses(there, self._job.position()):
             start = self._job.look(partial(_start_of, server))
+            if start is None:
+                continue  # it has left meanwhile
             with contextlib.suppress(WireError):  # then the job has failed
                 self._job.hear(start, status.journal)
                 self._job.apply(partial(note_status, server, status))
@@ -170,9 +220,9 @@ class ServerWork:
 
     def shut_down(self, servers: list[ServerId], reason: str) -> None:
         """Ask these servers to end."""
-        places = self.places()
+        places = self.all_places()
         for server in servers:
-            if (place := places[server]).address:
+            if (place := places.get(server, NOWHERE)).address:
                 self._servers.shut_down(server, place, reason)
 
     def _confirm(self) -> None:
@@ -209,6 +259,47 @@ class ServerWork:
                 # Not before whoever restores is told of it.
                 for server, place in self.places().items():
                     self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)
+
+    # ------------------------------------------------------------ moves of slots
+
+    def _move_slots(self, message: pb.RoutingTable) -> None:
+        before, there = self._job.apply(lambda job, _: (job.moves.routing, _there(job)))
+        decided = False
+
+        def commit(places: Mapping[ServerId, Place]) -> None:
+            nonlocal decided
+            self._job.answer(partial(_commit_move, places))
+            decided = True
+
+        try:
+            self._job.answer(lambda job, now: job.move_begun(message, now))
+            moved = self._mover.move(before, message, there, commit)
+        except Exception as error:
+            if not isinstance(error, MovingError):
+                logger.exception("moving rows failed")
+            why = str(error) or type(error).__name__
+            self._settle(why=why, decided=decided)
+        else:
+            self._mover.settle(self._table, self.all_places)
+            self._job.apply(
+                lambda job, now: job.move_ended(
+                    moved.slots, moved.rows, moved.size, moved.seconds, moved.paused, now
+                )
+            )
+
+    def _settle_again(self, decided: bool) -> None:
+        self._settle(why="the master was started again", decided=decided)
+
+    def _settle(self, why: str, *, decided: bool) -> None:
+        """Have the servers know that a move is over. decided: it was, and what came then failed."""
+        self._mover.settle(self._table, self.all_places)
+        if decided:
+            self._job.apply(lambda job, now: job.move_ended(0, 0, 0, 0.0, 0.0, now))
+        else:
+            self._job.apply(lambda job, now: job.move_failed(why, now))
+
+    def _table(self) -> pb.RoutingTable:
+        return self._job.answer(lambda job, _: job.moves.routing.to_message())
 
     def _fixed(self) -> dict[str, Any]:
         return self._job.apply(_fixed) | {"journal": position_json(self._job.position())}
@@ -258,6 +349,8 @@ class ServerWork:
             # One may have registered since it was looked at last, and told already what it has:
             # what the incarnation before it had is no answer any more.
             servers = job.members.servers
+            if said.keys() != servers.keys():
+                return False
             if any(Place.of(servers[each]).incarnation != said[each].incarnation for each in said):
                 return False
             pushes = [each.push for each in said.values()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.master.job.members import ProcessState, ServerMember
@@ -39,6 +39,12 @@ BEGIN_DEADLINE = 60.0
 
 WRITE_DEADLINE = 3600.0
 """Seconds for a server's shard of a checkpoint; a server that dies ends the call at once."""
+
+MOVE_DEADLINE = 30.0
+"""Seconds for what a server does at the beginning and the end of a move of slots, but for rows."""
+
+ROWS_DEADLINE = 3600.0
+"""Seconds for a server to send rows, or to do away with some."""
 
 COMPLETE_DEADLINE = 10.0
 """Seconds; a server has another one let go of its log."""
@@ -137,16 +143,18 @@ class ServerConnections:
         journal: pb.JournalPosition,
         *,
         pushes: bool = False,
+        loads: bool = False,
     ) -> Iterator[tuple[ServerId, pb.ServerStatus]]:
         """What servers say of themselves, of those that answer; all are asked at once.
 
-        journal: how far it is, which they are told. pushes: they say also which they have.
+        journal: how far it is, which they are told. pushes: they say also which they have. loads:
+        and how much each slot was asked for.
         """
         asked = []
         for server, place in places.items():
             connection = self.connection(server, place)
             with contextlib.suppress(PeerUnavailableError):  # closed, as the job ends
-                request = pb.ServerStatusRequest(journal=journal, pushes=pushes)
+                request = pb.ServerStatusRequest(journal=journal, pushes=pushes, loads=loads)
                 answer = connection.start(methods.STATUS, request, STATUS_DEADLINE)
                 asked.append((server, connection, answer))
         for server, connection, answer in asked:
@@ -244,6 +252,60 @@ class ServerConnections:
             for connection, answer in zip(connections, answers, strict=True)
         ]
         return max(reply.version for reply in replies)
+
+    @property
+    def closing(self) -> bool:
+        """Whether no call is waited for any more."""
+        return self._closing.is_set()
+
+    def begin_move(
+        self,
+        server: ServerId,
+        place: Place,
+        table: pb.RoutingTable,
+        other: pb.BeginMoveReply | None = None,
+    ) -> pb.BeginMoveReply:
+        """Have a server know of a move. other: what another server said, for one that is new.
+
+        Raises WireError, PeerUnavailableError, as all calls of a move.
+        """
+        request = pb.BeginMoveRequest(table=table)
+        if other is not None:
+            request.model.CopyFrom(other.model)
+            request.step = other.step
+        return self._call_once(server, place, methods.BEGIN_MOVE, request, ROWS_DEADLINE)
+
+    def send_rows(
+        self,
+        server: ServerId,
+        place: Place,
+        table: pb.RoutingTable,
+        addresses: Sequence[str],
+        since: int,
+    ) -> pb.SendRowsReply:
+        """Have a server send rows to others, those that changed at a step or later."""
+        request = pb.SendRowsRequest(table=table, addresses=addresses, since=since)
+        return self._call_once(server, place, methods.SEND_ROWS, request, ROWS_DEADLINE)
+
+    def freeze(
+        self, server: ServerId, place: Place, epoch: int, until: Sequence[pb.PushIdentity]
+    ) -> pb.FreezeReply:
+        """Have a server take no pushes but those up to `until`; tells which it has."""
+        request = pb.FreezeRequest(epoch=epoch, until=until)
+        return self._call_once(server, place, methods.FREEZE, request, MOVE_DEADLINE)
+
+    def join(self, server: ServerId, place: Place, request: pb.JoinRequest) -> None:
+        """Have a new server be where the others are."""
+        self._call_once(server, place, methods.JOIN, request, MOVE_DEADLINE)
+
+    def set_routing(self, server: ServerId, place: Place, table: pb.RoutingTable) -> None:
+        """Have a server take a newer table."""
+        self._call_once(server, place, methods.SET_ROUTING, table, MOVE_DEADLINE)
+
+    def end_move(self, server: ServerId, place: Place, table: pb.RoutingTable) -> None:
+        """Have a server know that a move is over, and which table holds."""
+        request = pb.EndMoveRequest(table=table)
+        self._call_once(server, place, methods.END_MOVE, request, ROWS_DEADLINE)
 
     def shut_down(self, server: ServerId, place: Place, reason: str) -> None:
         """Ask a server to end; one that does not answer is left to the launcher."""

@@ -7,11 +7,12 @@ are in client_service.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from shoal.master.data_index import DataIndex
 from shoal.master.job.assignments import WAIT_SECONDS
 from shoal.master.job.instructions import Assignment, Finished, Wait
+from shoal.master.job.job import Job
 from shoal.master.job.updates import Gradient
 from shoal.master.shared_job import SharedJob
 from shoal.master.stacks import Stacks
@@ -26,7 +27,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.methods import Method
 from shoal.proto.protocol import mismatch
-from shoal.proto.routing import Routing
+
+Answer = TypeVar("Answer")
 
 
 class MasterService:
@@ -39,14 +41,12 @@ class MasterService:
     def __init__(
         self,
         job: SharedJob,
-        routing: Routing,
         losses: StepLosses | None = None,
         stacks: Stacks | None = None,
         index: DataIndex | None = None,
     ) -> None:
         self._index = index
         self._job = job
-        self._routing = routing.to_message()
         self._losses = losses
         self._stacks = stacks
 
@@ -73,25 +73,28 @@ class MasterService:
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
         server = ServerId(request.server)
         self._job.hear(Start(server, request.incarnation), request.journal)
-        fences = self._job.answer(
-            lambda job, now: job.server_registered(
-                server,
-                request.incarnation,
-                request.address,
-                now,
-                request.restored,
-                request.replayed,
-                tuple(map(LastPush.from_message, request.has)),
-                request.checkpoint,
-                request.update,
-                tuple(
-                    Gradient(WorkerId(each.worker), each.incarnation, each.number)
-                    for each in request.held
+        fences, table = self._job.answer(
+            lambda job, now: _with_table(
+                job.server_registered(
+                    server,
+                    request.incarnation,
+                    request.address,
+                    now,
+                    request.restored,
+                    request.replayed,
+                    tuple(map(LastPush.from_message, request.has)),
+                    request.checkpoint,
+                    request.update,
+                    tuple(
+                        Gradient(WorkerId(each.worker), each.incarnation, each.number)
+                        for each in request.held
+                    ),
                 ),
+                job,
             )
         )
         return pb.RegisterServerReply(
-            routing=self._routing,
+            routing=table,
             fences=[
                 pb.FenceRequest(
                     worker=each.worker.index, incarnation=each.incarnation, kept=each.kept
@@ -113,6 +116,8 @@ class MasterService:
             replay=offer.replay,
             holder=offer.holder,
             whole_job=offer.whole_job,
+            routing=offer.routing,
+            joins=offer.joins,
         )
 
     def _check_protocol(self, start: Start, theirs: pb.Protocol) -> None:
@@ -149,16 +154,20 @@ class MasterService:
         worker = WorkerId(request.worker)
         self._check_protocol(Start(worker, request.incarnation), request.protocol)
         self._job.hear(Start(worker, request.incarnation), request.journal)
-        welcome = self._job.answer(
-            lambda job, now: job.worker_registered(worker, request.incarnation, now)
+        welcome, table = self._job.answer(
+            lambda job, now: _with_table(
+                job.worker_registered(worker, request.incarnation, now), job
+            )
         )
         return pb.RegisterWorkerReply(
-            routing=self._routing, servers=welcome.servers, data_known=welcome.data_known
+            routing=table, servers=welcome.servers, data_known=welcome.data_known
         )
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
-        addresses = self._job.answer(lambda job, now: job.server_addresses(now))
-        routing = None if request.addresses_only else self._routing
+        addresses, table = self._job.answer(
+            lambda job, now: _with_table(job.server_addresses(now), job)
+        )
+        routing = None if request.addresses_only else table
         return pb.RegisterWorkerReply(routing=routing, servers=addresses)
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
@@ -290,6 +299,11 @@ class MasterService:
         else:
             self._job.answer(lambda job, now: job.process_failed(start, failure, now))
         return pb.ReportFailureReply()
+
+
+def _with_table(answer: Answer, job: Job) -> tuple[Answer, pb.RoutingTable]:
+    """An answer, and the routing table of the same moment."""
+    return answer, job.moves.routing.to_message()
 
 
 def _task_reply(answer: Assignment | Wait | Finished) -> pb.GetTaskReply:

@@ -72,7 +72,22 @@ typedef struct {
     const double *bounds; /* of durations, seconds; for good */
     int bound_count;
     shoal_durations pulled, pushed;
+    uint32_t asked;                    /* pulls, for which of them are counted by slot */
+    uint32_t loads[1 << SHOAL_SLOT_BITS]; /* ids that they asked for */
 } shoal_answerer;
+
+enum { SHOAL_LOAD_EVERY = 16 }; /* so many pulls are counted by slot once */
+
+/* Counts the ids of a pull by their slots, if it is one that is counted. Without a lock: a count
+ * that is lost changes nothing. */
+static void shoal_note_load(shoal_answerer *a, const int64_t *const *ids, const uint64_t *counts, int arrays) {
+    if (__atomic_fetch_add(&a->asked, 1, __ATOMIC_RELAXED) % SHOAL_LOAD_EVERY) return;
+    for (int k = 0; k < arrays; k++)
+        for (uint64_t i = 0; i < counts[k]; i++) {
+            uint32_t *load = &a->loads[shoal_slot(shoal_mix64((uint64_t)ids[k][i]))];
+            __atomic_store_n(load, __atomic_load_n(load, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+        }
+}
 
 static int shoal_note_met(shoal_answerer *a, uint64_t worker, int64_t incarnation) {
     if (worker >= SHOAL_WORKERS) return 1; /* Python answers it */
@@ -93,8 +108,10 @@ static int shoal_know_record(shoal_answerer *a, uint64_t worker, shoal_push_reco
     return 1;
 }
 
-/* Who locks a record after this sees no push of it begin. */
-static void shoal_close_pushes(shoal_answerer *a) { __atomic_store_n(&a->closed, 1, __ATOMIC_RELAXED); }
+/* Taken: pushes are. Who locks a record after they are not sees none of it begin. */
+static void shoal_take_pushes(shoal_answerer *a, int taken) {
+    __atomic_store_n(&a->closed, !taken, __ATOMIC_RELAXED);
+}
 
 static void shoal_leave_from(shoal_answerer *a, double moment) {
     __atomic_store(&a->python_from, &moment, __ATOMIC_RELAXED);

@@ -7,7 +7,7 @@ every request that is not a plain one.
 from cpython.buffer cimport PyBUF_READ
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
@@ -32,25 +32,27 @@ from kernels cimport (
     SHOAL_PUSH_BROKEN,
     SHOAL_SLOT_BITS,
     SHOAL_SLOT_BYTES,
+    SHOAL_WIRE_TABLES,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
     pthread_mutex_unlock,
     shoal_answerer,
     shoal_apply_frame,
-    shoal_close_pushes,
     shoal_connection,
     shoal_durations,
     shoal_know_record,
     shoal_leave_from,
     shoal_message,
     shoal_moments,
+    shoal_note_load,
     shoal_note_met,
     shoal_push_record,
     shoal_serve,
     shoal_served,
     shoal_step,
     shoal_store,
+    shoal_take_pushes,
     take,
 )
 
@@ -196,9 +198,9 @@ cdef class Answerer:
         if not noted:
             raise MemoryError("no memory for a worker")
 
-    def close_pushes(self):
-        """Apply no push any more; who enters a PushRecord after this sees none begin."""
-        shoal_close_pushes(&self._answerer)
+    def take_pushes(self, bint taken):
+        """Apply pushes, or none; who enters a PushRecord after that sees none begin."""
+        shoal_take_pushes(&self._answerer, taken)
 
     def leave_from(self, double moment):
         """Leave pushes from then on to Python, until this is called again.
@@ -240,6 +242,30 @@ cdef class Answerer:
                 self._answerer.log.append, self._answerer.log.kept = append, kept
                 self._answerer.log.context = <void *>self
             pthread_mutex_unlock(&self._answerer.lock)
+
+    def note_load(self, arrays):
+        """Count a pull that Python answers by its slots. arrays: of its ids, int64 [n] each."""
+        cdef const int64_t *starts[SHOAL_WIRE_TABLES]
+        cdef uint64_t counts[SHOAL_WIRE_TABLES]
+        cdef const int64_t[::1] ids
+        cdef int count = min(len(arrays), SHOAL_WIRE_TABLES)
+        for k in range(count):
+            ids = require("ids", arrays[k], np.int64, (None,))
+            counts[k] = ids.shape[0]
+            starts[k] = &ids[0] if ids.shape[0] else NULL
+        with nogil:
+            shoal_note_load(&self._answerer, starts, counts, count)
+
+    def loads(self):
+        """Ids that pulls asked for, of each slot, uint32 [16384]: of one in LOAD_EVERY pulls."""
+        counted = np.empty(1 << SHOAL_SLOT_BITS, np.uint32)
+        cdef uint32_t[::1] out = counted
+        memcpy(&out[0], self._answerer.loads, out.shape[0] * sizeof(uint32_t))
+        return counted
+
+    def forget_loads(self):
+        """Count from now on."""
+        memset(self._answerer.loads, 0, sizeof(self._answerer.loads))
 
     def durations(self, int kind):
         """Answers given to requests of a kind, by how long each took, and the seconds of all.

@@ -85,6 +85,8 @@ cdef extern from "compaction.h" nogil:
         shoal_rows **parts
         const uint16_t *part_of
         int counting
+        int chosen
+        int64_t since
     ctypedef struct shoal_choice:
         const int64_t *sure
         const int64_t *maybe
@@ -117,6 +119,7 @@ cdef extern from "compaction.h" nogil:
 
     int shoal_count_segment(shoal_store *, uint64_t *, const shoal_bounds *, int64_t *, int64_t *)
     int shoal_contains(shoal_store *, int64_t)
+    enum: SHOAL_NO_PART
     int shoal_export_one(shoal_store *, int64_t, const shoal_split *)
     int shoal_export_segment(shoal_store *, uint64_t *, const shoal_split *)
     int shoal_counting_segment(shoal_store *, uint64_t *, int, const shoal_split *)
@@ -227,6 +230,7 @@ cdef extern from "connection.h" nogil:
         int closed
         int finite_only
         double python_from
+        uint32_t *loads
         shoal_push_record **records
         size_t recorded
         const char *const *watched
@@ -254,7 +258,9 @@ cdef extern from "connection.h" nogil:
         shoal_push_record *broken
     int shoal_note_met(shoal_answerer *, uint64_t worker, int64_t incarnation)
     int shoal_know_record(shoal_answerer *, uint64_t worker, shoal_push_record *)
-    void shoal_close_pushes(shoal_answerer *)
+    enum: SHOAL_WIRE_TABLES
+    void shoal_note_load(shoal_answerer *, const int64_t *const *, const uint64_t *, int)
+    void shoal_take_pushes(shoal_answerer *, int)
     void shoal_leave_from(shoal_answerer *, double moment)
     int shoal_serve(shoal_answerer *, shoal_connection *)
     int shoal_apply_frame(shoal_answerer *, const uint8_t *frame, size_t size, shoal_message *,

@@ -145,7 +145,9 @@ static int shoal_apply_push(const shoal_pushing *p, int64_t step, int64_t stalen
         change = (const float *)push->array[push->arrays - 1].data;
     }
     pthread_mutex_lock(&m->lock);
-    const shoal_stale stale = {staleness, shoal_now() - push->pulled_time};
+    /* of a pull from other servers, the time is not known */
+    const double age = push->pulled_time > 0 ? shoal_now() - push->pulled_time : 0;
+    const shoal_stale stale = {staleness, age};
     shoal_count_version(m, change, (float)(others + 1), &stale, 1);
     shoal_note_sender(m, push->sender.worker, (int64_t)push->sender.incarnation, push->sender.sequence);
     *version = m->version;

@@ -1,4 +1,5 @@
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ MAX_ROWS: int
 MANY_USES: int
 MAX_ADMIT_AFTER: int
 USE_CLASSES: int
+NO_PART: int
 MAX_BOUNDS: int
 
 class RowStore:
@@ -105,6 +107,15 @@ class RowStore:
             NDArray[np.uint32],
         ]
     ]: ...
+    def export_of(
+        self,
+        part_of: NDArray[np.uint16],
+        parts: int,
+        since: int,
+        batch: int = 65536,
+        *,
+        counting: bool = False,
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]: ...
     def export_counting(
         self, batch: int = 65536
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]]: ...

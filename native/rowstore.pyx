@@ -21,6 +21,7 @@ from kernels cimport (
     SHOAL_MANY_USES,
     SHOAL_MAX_ADMIT_AFTER,
     SHOAL_MAX_SLOTS,
+    SHOAL_NO_PART,
     SHOAL_ROW_BITS,
     SHOAL_SEGMENT_ROWS,
     SHOAL_SLOT_BITS,
@@ -72,6 +73,7 @@ MAX_ROWS = 1 << SHOAL_ROW_BITS
 MANY_USES = SHOAL_MANY_USES  # where use counts stop
 MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
 USE_CLASSES = SHOAL_USE_CLASSES
+NO_PART = SHOAL_NO_PART
 MAX_BOUNDS = 4096
 
 CELL_BITS = 13
@@ -517,7 +519,7 @@ cdef class RowStore:
         cdef _Piece piece = _Piece(self, 1, False)
         cdef shoal_split split
         cdef shoal_rows *part = &piece.rows
-        split.parts, split.part_of, split.counting = &part, NULL, 0
+        split.parts, split.part_of, split.counting, split.chosen = &part, NULL, 0, 0
         with nogil:
             found = shoal_export_one(self._store, wanted, &split)
         if not found:
@@ -540,6 +542,23 @@ cdef class RowStore:
         if batch < 1:
             raise ValueError(f"batch must be at least 1, got {batch}")
         return (piece for _, piece in self._pieces(batch, False, False, None, 1))
+
+    def export_of(self, part_of, int parts, since, batch=65536, *, counting=False):
+        """As ``export``, of some of the routing slots, what was last used at a step or later.
+
+        part_of: uint16 [16384], the part of each slot, below ``parts``, at most 64; NO_PART for
+        one that is left out. since: the step; 0 for all. counting: the ids that are counted and
+        have no row instead, as ``export_counting``. Yields (part, piece); what is left at the
+        end, at most one piece a part, comes last.
+        """
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        if not 1 <= parts <= MAX_PARTS:
+            raise ValueError(f"parts must be between 1 and {MAX_PARTS}, got {parts}")
+        slots = require("part_of", part_of, np.uint16, (1 << SHOAL_SLOT_BITS,))
+        if slots[slots != NO_PART].max(initial=0) >= parts:
+            raise ValueError(f"part_of must be below parts={parts}, or NO_PART")
+        return self._pieces(batch, False, counting, slots, parts, True, since)
 
     def export_counting(self, batch=65536):
         """Iterate over the ids that are counted and have no row, as (ids, versions, use_counts).
@@ -613,7 +632,7 @@ cdef class RowStore:
                 shoal_snapshot_end(self._store)
             self._snapshot = False
 
-    def _pieces(self, batch, fixed, counting, part_of, count):
+    def _pieces(self, batch, fixed, counting, part_of, count, chosen=False, since=0):
         cdef int of_snapshot = fixed, of_counts = counting, more = 1, drained = 1
         cdef uint64_t cursor = 0
         cdef shoal_split split
@@ -627,6 +646,7 @@ cdef class RowStore:
         for k in range(parts):
             rows[k] = &(<_Piece>pieces[k]).rows
         split.parts, split.part_of, split.counting = rows, NULL, counting
+        split.chosen, split.since = chosen, since
         if part_of is not None:
             slots = part_of
             split.part_of = &slots[0]

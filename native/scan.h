@@ -42,10 +42,21 @@ typedef struct {
     shoal_rows **parts;
     const uint16_t *part_of; /* of each slot; NULL: there is one part */
     int counting;            /* ids, versions and uses of what is counted, instead of rows */
+    int chosen;              /* only what was used at the step `since` or later, of slots with a part */
+    int64_t since;
 } shoal_split;
+
+enum { SHOAL_NO_PART = 0xFFFF };
 
 SHOAL_INLINE shoal_rows *shoal_part_for(const shoal_split *s, int64_t id) {
     return s->parts[s->part_of ? s->part_of[shoal_slot(shoal_mix64((uint64_t)id))] : 0];
+}
+
+/* Whether a row, or a counted id, is one of those chosen, by its header. */
+SHOAL_INLINE int shoal_is_of(const shoal_store *t, const shoal_split *s, uint64_t hash, uint64_t header) {
+    if (SHOAL_LIKELY(!s->chosen)) return 1;
+    const uint64_t mixed = shoal_mix64((uint64_t)shoal_id_of(t, hash));
+    return s->part_of[shoal_slot(mixed)] != SHOAL_NO_PART && shoal_step_in(t, header) >= s->since;
 }
 
 /* Fetches where the part's next row goes. The lines of many parts are more than the processor
@@ -115,6 +126,7 @@ static int shoal_export_segment(shoal_store *t, uint64_t *cursor, const shoal_sp
             uint64_t hash = (b->tag[k] & ~SHOAL_PLACE_BITS) | (place & SHOAL_PLACE_BITS);
             /* after a compaction a segment may begin before the cursor */
             if (shoal_reversed((uint32_t)hash) < *cursor) continue;
+            if (out->chosen && !shoal_is_of(t, out, hash, shoal_stable_meta(&b->meta[k]))) continue;
             shoal_export_row(t, b, k, hash, out);
         }
     }
@@ -163,8 +175,9 @@ static int shoal_counting_segment(shoal_store *t, uint64_t *cursor, int fixed, c
             if (!shoal_counts(b->tag[k])) continue;
             uint64_t hash = (b->tag[k] & ~SHOAL_PLACE_BITS) | (place & SHOAL_PLACE_BITS), held;
             if (!fixed) {
-                if (shoal_reversed((uint32_t)hash) >= *cursor)
-                    shoal_export_count(t, hash, shoal_stable_meta(&b->meta[k]), out);
+                const uint64_t seen = shoal_stable_meta(&b->meta[k]);
+                if (shoal_reversed((uint32_t)hash) >= *cursor && shoal_is_of(t, out, hash, seen))
+                    shoal_export_count(t, hash, seen, out);
                 continue;
             }
             shoal_lock_row(&b->meta[k], &held);

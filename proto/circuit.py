@@ -22,7 +22,7 @@ from typing import Any, Generic
 from google.protobuf.message import Message
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.backoff import backoff_seconds
+from shoal.proto.backoff import BACKOFF_FIRST, backoff_seconds
 from shoal.proto.errors import CallError, PeerUnavailableError, ServerAwayError, WireError
 from shoal.proto.identity import Identity
 from shoal.proto.methods import READY, Method, Reply, Request
@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 AWAY = frozenset({pb.NOT_READY, pb.WRONG_PEER})
 """Refusals that mean: the server is not there (yet). Another job's process may have taken
 its port meanwhile."""
+
+
+REFUSED_FIRST = 0.004
+"""Seconds before the first question whether a call is taken that a server has refused."""
 
 
 @dataclass
@@ -70,7 +74,8 @@ class Circuit:
 
         server: its index, for errors too. peer, identity: as Connection takes them.
         locate: where the server is now; asked before each try while it is away. Raises
-            WireError or PeerUnavailableError if that is not known: then it is coming.
+            WireError or PeerUnavailableError if that is not known: then it is coming; but
+            STALE_ROUTING if it will not come any more, which calls raise then.
         """
         self._what = what
         self._locate = locate
@@ -133,9 +138,13 @@ class Circuit:
         """Send `request` without waiting, unless the server is away; then `finish` sends it."""
         # Without the lock, as each call of each step does it: at worst the connection is closed
         # by who opens the circuit in this moment, and the call waits with all others.
-        if self._away_since is not None:
+        if self._waits(method):
             return Attempt(None, None)
         return self._send(method, request, self._connection)
+
+    def _waits(self, method: Method[Any, Any]) -> bool:
+        """Whether calls of this kind wait: all do, unless the server takes all kinds but one."""
+        return self._away_since is not None and self._refused in ("", method.name)
 
     def finish(
         self,
@@ -149,7 +158,7 @@ class Circuit:
         take: as Connection.result takes it; begun anew with each repetition.
         """
         while (answer := self._collect(method, attempt, take)) is None:
-            with self._turn() as mine:
+            with self._turn(method) as mine:
                 if mine and self._takes(method, request):
                     attempt = self._send(method, request, self._connection)
                     if (answer := self._collect(method, attempt, take)) is not None:
@@ -187,7 +196,7 @@ class Circuit:
         waited for: what was yielded cannot be taken back.
         """
         while True:
-            with self._turn() as mine:
+            with self._turn(method) as mine:
                 connection = self._move() if mine else self._connection
                 answers = connection.stream(method, request)
                 try:
@@ -277,21 +286,24 @@ class Circuit:
             ) from error
 
     @contextmanager
-    def _turn(self) -> Iterator[bool]:
+    def _turn(self, method: Method[Any, Any]) -> Iterator[bool]:
         """Enter once the server is there (False), or it is the caller's turn to try (True)."""
         with self._changed:
             self._check_closed()
-            while self._away_since is not None and self._trying:
+            while self._waits(method) and self._trying:
                 # In slices: nobody notifies when the waiting is cancelled.
                 self._changed.wait(0.2)
                 self._check_cancelled()
-            mine = self._trying = self._away_since is not None
+            mine = self._waits(method)
+            self._trying |= mine
         if not mine:
             yield False
             return
         try:
             self._tries += 1  # by the one whose turn it is, so without the lock
-            if self._cancelled.wait(backoff_seconds(self._tries)):
+            # One that answers, and refuses for the moment, is asked in a few milliseconds.
+            first = REFUSED_FIRST if self._refused else BACKOFF_FIRST
+            if self._cancelled.wait(backoff_seconds(self._tries, first)):
                 self._check_cancelled()
             yield True
         finally:
@@ -314,6 +326,8 @@ class Circuit:
         try:
             address = self._locate()
         except CallError as error:
+            if isinstance(error, WireError) and error.kind == pb.STALE_ROUTING:
+                raise  # nowhere any more
             logger.debug("where %s is now is not known: %s", self._what, error)
             self._coming = True
             return old

@@ -57,6 +57,9 @@ POINTS = {
     "after-journal": Point("master", "events are in the journal, and nobody was answered yet"),
     "checkpoint-begun": Point("master", "all servers have fixed what they hold"),
     "checkpoint-written": Point("master", "all shards are written, the manifest is not"),
+    "move-begun": Point("master", "servers know of a move of slots, and no row was sent"),
+    "before-move-committed": Point("master", "all rows have moved, and nothing is decided"),
+    "move-committed": Point("master", "a move is decided, and no server knows it"),
     "before-restore-plan": Point(
         "ps", "a server has started, and does not know yet what it restores"
     ),
@@ -70,6 +73,10 @@ POINTS = {
     "update-applied": Point("ps", "an update of --sync is applied and not answered yet"),
     "sweep-half-done": Point("ps", "a part of a sweep is done, and is not in the log yet"),
     "sweep-logged": Point("ps", "a part of a sweep is in the log, if there is one"),
+    "rows-sent": Point("ps", "some of the rows that move were sent, more are to come"),
+    "rows-taken": Point("ps", "some of the rows that move have come"),
+    "pushes-frozen": Point("ps", "no push is taken, as the last rows are about to move"),
+    "before-rows-removed": Point("ps", "a move is over, and rows of other servers are still here"),
     "shard-restoring": Point("ps", "a part of a shard is restored, and more is to come"),
     "log-replaying": Point("ps", "a push of the log was done again, and more are to come"),
     "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),

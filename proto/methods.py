@@ -113,6 +113,16 @@ APPLY_UPDATE = Method(
 SET_ROUTING = Method(
     SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply, threads=Threads.STATE
 )
+BEGIN_MOVE = Method(
+    SERVER, "BeginMove", pb.BeginMoveRequest, pb.BeginMoveReply, threads=Threads.CONTROL
+)
+SEND_ROWS = Method(
+    SERVER, "SendRows", pb.SendRowsRequest, pb.SendRowsReply, threads=Threads.CONTROL
+)
+TAKE_ROWS: Method[Any, bytes] = Method(SERVER, "TakeRows", bytes, bytes, kind=8)
+FREEZE = Method(SERVER, "Freeze", pb.FreezeRequest, pb.FreezeReply, threads=Threads.CONTROL)
+JOIN = Method(SERVER, "Join", pb.JoinRequest, pb.JoinReply, threads=Threads.CONTROL)
+END_MOVE = Method(SERVER, "EndMove", pb.EndMoveRequest, pb.EndMoveReply, threads=Threads.CONTROL)
 READY = Method(SERVER, "Ready", pb.ReadyRequest, pb.ReadyReply, threads=Threads.STATE)
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus, threads=Threads.STATE)
 GET_STACKS = Method(SERVER, "GetStacks", pb.StacksRequest, pb.ProcessStacks, threads=Threads.STATE)

@@ -21,11 +21,27 @@ SLOTS = 16384
 
 @dataclass(frozen=True)
 class Routing:
-    """owners: uint16 [16384], index of the server that owns each slot."""
+    """owners: uint16 [16384], index of the server that owns each slot.
+
+    dense: how many servers, the first ones, have slices of the dense variables; 0 stands for all.
+    Servers that came while the job trained have none.
+    """
 
     epoch: int
     servers: int
     owners: npt.NDArray[np.uint16]
+    dense: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dense", self.dense or self.servers)
+
+    def dense_slice(self, size: int, server: int) -> slice:
+        """The elements of a flat vector of `size` that a server holds."""
+        return slice_of(size, server, self.dense)
+
+    def slots(self, server: int) -> int:
+        """How many slots are a server's."""
+        return int((self.owners == server).sum())
 
     @classmethod
     def even(cls, servers: int, epoch: int = 1) -> Routing:
@@ -47,18 +63,37 @@ class Routing:
                 f"a routing table has {SLOTS} owners below {message.servers}, "
                 f"not {owners.size} up to {owners.max(initial=0)}"
             )
-        return cls(message.epoch, message.servers, owners)
+        if message.dense > message.servers:
+            raise ValueError(f"{message.dense} of {message.servers} servers have dense values")
+        return cls(message.epoch, message.servers, owners, message.dense)
 
     def to_message(self) -> pb.RoutingTable:
         """The table as it travels."""
         return pb.RoutingTable(
-            epoch=self.epoch, servers=self.servers, owners=self.owners.astype("<u2").tobytes()
+            epoch=self.epoch,
+            servers=self.servers,
+            owners=self.owners.astype("<u2").tobytes(),
+            # So that tables of servers that are all alike stay as they were.
+            dense=self.dense if self.dense < self.servers else 0,
         )
 
 
 def slice_of(size: int, server: int, servers: int) -> slice:
-    """The elements of a flat vector of `size` that server `server` of `servers` holds."""
+    """The elements of a flat vector of `size` that server `server` of `servers` holds.
+
+    None of a server beyond them.
+    """
+    if server >= servers:
+        return slice(size, size)
     return slice(server * size // servers, (server + 1) * size // servers)
+
+
+def holder_index(server: int, first: int) -> int:
+    """Which server keeps another one's log of updates; first: those that the job began with.
+
+    Servers that came later keep none, so that they can leave.
+    """
+    return (server + 1) % first if server < first else server % first
 
 
 def flat_size(variables: Sequence[pb.VariableSpec]) -> int:

@@ -35,6 +35,13 @@ class ErrorKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OTHER_PROTOCOL: _ClassVar[ErrorKind]
     NOT_PERMITTED: _ClassVar[ErrorKind]
 
+class MoveEntry(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MOVE_ENTRY_UNSPECIFIED: _ClassVar[MoveEntry]
+    ROWS_CAME: _ClassVar[MoveEntry]
+    SLOTS_EMPTIED: _ClassVar[MoveEntry]
+    JOINED: _ClassVar[MoveEntry]
+
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TASK_KIND_UNSPECIFIED: _ClassVar[TaskKind]
@@ -79,6 +86,10 @@ NO_LOG: ErrorKind
 NOT_FINITE: ErrorKind
 OTHER_PROTOCOL: ErrorKind
 NOT_PERMITTED: ErrorKind
+MOVE_ENTRY_UNSPECIFIED: MoveEntry
+ROWS_CAME: MoveEntry
+SLOTS_EMPTIED: MoveEntry
+JOINED: MoveEntry
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind
@@ -161,14 +172,16 @@ class ModelSpec(_message.Message):
     def __init__(self, tables: _Optional[_Iterable[_Union[TableSpec, _Mapping]]] = ..., trainable: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., non_trainable: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., dense_optimizer: _Optional[str] = ...) -> None: ...
 
 class RoutingTable(_message.Message):
-    __slots__ = ("epoch", "servers", "owners")
+    __slots__ = ("epoch", "servers", "owners", "dense")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
+    DENSE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     servers: int
     owners: bytes
-    def __init__(self, epoch: _Optional[int] = ..., servers: _Optional[int] = ..., owners: _Optional[bytes] = ...) -> None: ...
+    dense: int
+    def __init__(self, epoch: _Optional[int] = ..., servers: _Optional[int] = ..., owners: _Optional[bytes] = ..., dense: _Optional[int] = ...) -> None: ...
 
 class Protocol(_message.Message):
     __slots__ = ("number", "version")
@@ -549,14 +562,16 @@ class ApplyUpdateReply(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class ServerStatusRequest(_message.Message):
-    __slots__ = ("onlooker", "pushes", "journal")
+    __slots__ = ("onlooker", "pushes", "journal", "loads")
     ONLOOKER_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
     onlooker: bool
     pushes: bool
     journal: JournalPosition
-    def __init__(self, onlooker: bool = ..., pushes: bool = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ...) -> None: ...
+    loads: bool
+    def __init__(self, onlooker: bool = ..., pushes: bool = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., loads: bool = ...) -> None: ...
 
 class Distribution(_message.Message):
     __slots__ = ("buckets", "count", "sum", "maximum")
@@ -597,7 +612,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ..., counting: _Optional[int] = ..., removed: _Optional[_Union[RemovedIds, _Mapping]] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds", "event_time", "clock_doubt", "memory_bytes", "memory_limit")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds", "event_time", "clock_doubt", "memory_bytes", "memory_limit", "loads", "load_seconds")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -624,6 +639,8 @@ class ServerStatus(_message.Message):
     CLOCK_DOUBT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -650,7 +667,9 @@ class ServerStatus(_message.Message):
     clock_doubt: str
     memory_bytes: int
     memory_limit: int
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., event_time: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., memory_limit: _Optional[int] = ...) -> None: ...
+    loads: _containers.RepeatedScalarFieldContainer[int]
+    load_seconds: float
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., event_time: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., memory_limit: _Optional[int] = ..., loads: _Optional[_Iterable[int]] = ..., load_seconds: _Optional[float] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -761,7 +780,7 @@ class Sweep(_message.Message):
     def __init__(self, plan: _Optional[_Union[SweepPlan, _Mapping]] = ..., part: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class LogEntry(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "step", "staleness", "journal", "sweep", "update")
+    __slots__ = ("log", "server", "incarnation", "step", "staleness", "journal", "sweep", "update", "move", "moved")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -770,6 +789,8 @@ class LogEntry(_message.Message):
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     SWEEP_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
@@ -778,7 +799,9 @@ class LogEntry(_message.Message):
     journal: JournalPosition
     sweep: bool
     update: bool
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., sweep: bool = ..., update: bool = ...) -> None: ...
+    move: int
+    moved: MoveEntry
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., step: _Optional[int] = ..., staleness: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., sweep: bool = ..., update: bool = ..., move: _Optional[int] = ..., moved: _Optional[_Union[MoveEntry, str]] = ...) -> None: ...
 
 class BeginLogRequest(_message.Message):
     __slots__ = ("base",)
@@ -850,6 +873,118 @@ class SetRoutingReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class BeginMoveRequest(_message.Message):
+    __slots__ = ("table", "model", "step")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    table: RoutingTable
+    model: ModelSpec
+    step: int
+    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., step: _Optional[int] = ...) -> None: ...
+
+class BeginMoveReply(_message.Message):
+    __slots__ = ("model", "step")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    model: ModelSpec
+    step: int
+    def __init__(self, model: _Optional[_Union[ModelSpec, _Mapping]] = ..., step: _Optional[int] = ...) -> None: ...
+
+class SendRowsRequest(_message.Message):
+    __slots__ = ("table", "addresses", "since")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    table: RoutingTable
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    since: int
+    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., addresses: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ...) -> None: ...
+
+class SendRowsReply(_message.Message):
+    __slots__ = ("next", "rows", "bytes", "seconds")
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    next: int
+    rows: int
+    bytes: int
+    seconds: float
+    def __init__(self, next: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class TakeRowsRequest(_message.Message):
+    __slots__ = ("epoch", "table", "counting", "step", "arrays")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    COUNTING_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    table: int
+    counting: bool
+    step: int
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, epoch: _Optional[int] = ..., table: _Optional[int] = ..., counting: bool = ..., step: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class TakeRowsReply(_message.Message):
+    __slots__ = ("arrays",)
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
+    def __init__(self, arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+
+class FreezeRequest(_message.Message):
+    __slots__ = ("epoch", "until")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    until: _containers.RepeatedCompositeFieldContainer[PushIdentity]
+    def __init__(self, epoch: _Optional[int] = ..., until: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ...) -> None: ...
+
+class FreezeReply(_message.Message):
+    __slots__ = ("has", "step", "version", "clock")
+    HAS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    has: _containers.RepeatedCompositeFieldContainer[LastPush]
+    step: int
+    version: int
+    clock: str
+    def __init__(self, has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., clock: _Optional[str] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("epoch", "has", "step", "version", "fences", "clock")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HAS_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FENCES_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    has: _containers.RepeatedCompositeFieldContainer[LastPush]
+    step: int
+    version: int
+    fences: _containers.RepeatedCompositeFieldContainer[FenceRequest]
+    clock: str
+    def __init__(self, epoch: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., fences: _Optional[_Iterable[_Union[FenceRequest, _Mapping]]] = ..., clock: _Optional[str] = ...) -> None: ...
+
+class JoinReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EndMoveRequest(_message.Message):
+    __slots__ = ("table",)
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    table: RoutingTable
+    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ...) -> None: ...
+
+class EndMoveReply(_message.Message):
+    __slots__ = ("removed",)
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed: int
+    def __init__(self, removed: _Optional[int] = ...) -> None: ...
+
 class ShutdownRequest(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -917,20 +1052,24 @@ class RestoreRequest(_message.Message):
     def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ("again", "checkpoints", "nonces", "replay", "holder", "whole_job")
+    __slots__ = ("again", "checkpoints", "nonces", "replay", "holder", "whole_job", "routing", "joins")
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     NONCES_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     WHOLE_JOB_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_FIELD_NUMBER: _ClassVar[int]
+    JOINS_FIELD_NUMBER: _ClassVar[int]
     again: bool
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
     nonces: _containers.RepeatedScalarFieldContainer[str]
     replay: bool
     holder: str
     whole_job: bool
-    def __init__(self, again: bool = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., whole_job: bool = ...) -> None: ...
+    routing: RoutingTable
+    joins: bool
+    def __init__(self, again: bool = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., whole_job: bool = ..., routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., joins: bool = ...) -> None: ...
 
 class ServerProgress(_message.Message):
     __slots__ = ("what", "done", "total")
@@ -1486,14 +1625,20 @@ class StopJobReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ScaleJobRequest(_message.Message):
-    __slots__ = ("num_workers",)
+    __slots__ = ("num_workers", "num_servers", "rebalance")
     NUM_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_SERVERS_FIELD_NUMBER: _ClassVar[int]
+    REBALANCE_FIELD_NUMBER: _ClassVar[int]
     num_workers: int
-    def __init__(self, num_workers: _Optional[int] = ...) -> None: ...
+    num_servers: int
+    rebalance: bool
+    def __init__(self, num_workers: _Optional[int] = ..., num_servers: _Optional[int] = ..., rebalance: bool = ...) -> None: ...
 
 class ScaleJobReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: bool
+    def __init__(self, moves: bool = ...) -> None: ...
 
 class JobStatusRequest(_message.Message):
     __slots__ = ()

@@ -112,6 +112,9 @@ def main(
         storage_patience=job.storage_patience_seconds,
         sources=Sources(job.checkpoint_dir, job.restore_from, job.continue_from),
     )
+    server.moves.connect = lambda other, at: rpc.Connection(
+        at, peer=transport.peer_name(job.token, "ps", other), identity=identity
+    )
     on_signal(signal.SIGTERM, server.told_to_end)
     on_signal(signal.SIGINT, server.stopped.set)
 
@@ -251,6 +254,12 @@ def _restore(
         methods.GET_RESTORE,
         pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol()),
     )
+    if plan.HasField("routing"):
+        server.ownership.routing = Routing.from_message(plan.routing)
+    if plan.joins:
+        server.registration.begin_empty()
+        server.take_calls()
+        return ""
     if not plan.again:
         server.registration.begin_anew()
         server.take_calls()
@@ -330,6 +339,7 @@ def _register(
 ) -> None:
     reply = connection.call(methods.REGISTER_SERVER, request)
     server.ownership.routing = Routing.from_message(reply.routing)
+    server.moves.settle()
     for fence in reply.fences:
         server.fence(fence)
     server.ready.set()

@@ -9,7 +9,6 @@ ids that it removed. Which ids those are is sweeps.py's, times are clock.py's.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,10 @@ from shoal.checkpoints.folders import text
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import slice_of
+from shoal.proto.routing import SLOTS, slice_of
 from shoal.ps import sweeps
 from shoal.ps.clock import SECOND, EventClock
+from shoal.ps.compaction import Compactor
 from shoal.ps.removals import Int64, Removal, Removals
 from shoal.ps.sweeps import CAP_FREE, COUNTS_PER_ROW, Candidates, Found, sweep_plan
 from shoal.ps.unpack import check_ids, exactly
@@ -29,19 +29,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FREE_SHARE = 0.125
-"""Of a table's records: if a sweep leaves so many free, their memory is given back."""
-
 NOTHING = Found(None, 0)
 
 Record = Callable[[int, bytes], object]
 """Has a part of a sweep logged: its step, and its frame."""
 
 
-def share_of(max_rows: int, server: int, servers: int) -> int:
-    """What a server may have of a table's rows."""
-    share = slice_of(max_rows, server, servers)
-    return max(1, int(share.stop - share.start))
+def share_of(max_rows: int, slots: int) -> int:
+    """What a server with so many of the routing slots may have of a table's rows."""
+    return max(1, max_rows * slots // SLOTS)
 
 
 def lives(spec: pb.ModelSpec) -> bool:
@@ -59,6 +55,7 @@ class Lifecycle:
     def __init__(
         self, spec: pb.ModelSpec, tables: Sequence[RowStore], server: int, servers: int
     ) -> None:
+        """server, servers: whose tables they are, until `own` says how many slots these have."""
         self.clock = EventClock(
             {
                 position: table.expire_after * SECOND
@@ -69,23 +66,32 @@ class Lifecycle:
         self.removals = Removals(len(tables))
         self.removed = [pb.RemovedIds() for _ in tables]
         self._tables = tables
-        self._caps = {
-            position: share_of(table.max_rows, server, servers)
-            for position, table in enumerate(spec.tables)
-            if table.max_rows
+        self._most = {
+            position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
         }
+        self._suspended = False
+        share = slice_of(SLOTS, server, servers)
+        self.own(share.stop - share.start)
         self._plan: pb.SweepPlan | None = None
         self._part = 0  # of the plan, the next one
         self._owing = False  # the last step is a push of a log, after which a part may be due
         self._candidates: Candidates | None = None
-        self._compacting = threading.Lock()
+        self._compactor = Compactor()
+
+    def own(self, slots: int) -> None:
+        """The tables are of so many of the routing slots."""
+        self._caps = {position: share_of(most, slots) for position, most in self._most.items()}
+
+    def suspend(self, suspended: bool) -> None:
+        """Make no sweep, while rows come and go by themselves."""
+        self._suspended = suspended
 
     # ------------------------------------------------------------ between pushes
 
     def is_due(self) -> bool:
         """Whether a part of a sweep is to be done before the next push begins."""
         now = self.clock.now
-        return (
+        return not self._suspended and (
             self._plan is not None
             or any(now is not None and line.due(now) for line in self.clock.lines.values())
             or self._over() is not None
@@ -172,7 +178,7 @@ class Lifecycle:
         self._part += 1
         if self._part == plan.parts:
             self._begin(None)
-            self._compact(self._tables[plan.table])
+            self._compactor.consider(self._tables[plan.table])
 
     def _over(self) -> int | None:
         """The first table whose cap is exceeded."""
@@ -212,22 +218,6 @@ class Lifecycle:
         line.planned, cut = line.entries[-1][0], line.cut(now)
         if all(sweeps.is_all(each, cut) for each in (plan.rows, plan.counts)):
             line.swept = cut
-
-    def _compact(self, table: RowStore) -> None:
-        """Give memory back that a sweep left free, if it is much, on a thread of its own."""
-        free = table.free_rows
-        if free <= FREE_SHARE * (free + len(table)) or not self._compacting.acquire(blocking=False):
-            return
-
-        def compact() -> None:
-            try:
-                table.compact()
-            except MemoryError:
-                logger.warning("no memory to give a table's free memory back")
-            finally:
-                self._compacting.release()
-
-        threading.Thread(target=compact, name="compact", daemon=True).start()
 
     def describe(self, status: pb.ServerStatus) -> None:
         """Put what is to be shown into a status that has the tables."""

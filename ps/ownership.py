@@ -6,6 +6,7 @@ Owns the table of the moment. What it says is proto/routing.py's.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,8 +40,21 @@ class Ownership:
         with self._changing:
             self._routing = routing
             if self._answerer is not None:
-                own = None if routing.servers == 1 else routing.owners == self._server
+                own = None if self._alone(routing) else routing.owners == self._server
                 self._answerer.route(routing.epoch, own)
+                # What was asked for by another table says nothing of this one.
+                self._answerer.forget_loads()
+            self._since = time.monotonic()
+
+    def describe_loads(self, status: pb.ServerStatus) -> None:
+        """Put into a status for how many ids pulls have asked, of each slot."""
+        if self._answerer is not None:
+            status.loads.extend(self._answerer.loads().tolist())
+            status.load_seconds = time.monotonic() - self._since
+
+    def _alone(self, routing: Routing) -> bool:
+        """Whether all ids are this server's."""
+        return routing.servers == 1 and self._server == 0
 
     def check(self, epoch: int, arrays: Sequence[npt.NDArray[Any]]) -> None:
         """Check a call that was routed by a table of this epoch, and the ids that it names.
@@ -57,7 +71,7 @@ class Ownership:
                 pb.STALE_ROUTING,
                 f"the call was routed by epoch {epoch}, this server has {routing.epoch}",
             )
-        if routing.servers == 1:
+        if self._alone(routing):
             return
         for ids in arrays:
             owners = routing.owners[native_ids.slot_of(ids)]
@@ -75,8 +89,6 @@ class Ownership:
             raise WireError(
                 pb.STALE_ROUTING, f"epoch {request.epoch} is older than {self.routing.epoch}"
             )
-        if request.servers != self.routing.servers:
-            raise WireError(pb.BAD_REQUEST, "the number of servers cannot change while running")
         try:
             self.routing = Routing.from_message(request)
         except ValueError as error:

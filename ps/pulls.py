@@ -88,6 +88,7 @@ class Pulls:
             update=self._pending.update,
         )
         self._answered += 1
+        self._answerer.note_load(ids)
         dtype = _value_dtype(request.value_type)
         pairs = list(zip(request.tables, ids, strict=True))
         return rows_in_blocks(model, header, pairs, dtype, dense, training=request.training)

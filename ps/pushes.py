@@ -6,7 +6,7 @@ Owns push identities and fencing. Does not know what a push holds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,6 +17,8 @@ from shoal.proto.errors import WireError
 
 _KEPT = {"incarnation": 0, "sequence": 0, "task": 0, "records_done": 0, "fenced": -1}
 """Fields of a record that outlive the process, and what they are before its first push."""
+
+FROZEN = "rows are being moved to another server"
 
 
 class PushRegister:
@@ -37,17 +39,57 @@ class PushRegister:
         self._updating = threading.Lock()
         self.duplicates = 0
         self._closed = False
+        # While frozen: of each worker, the last push that is let in.
+        self._let_in: dict[int, tuple[int, int]] | None = None
 
     def close(self) -> None:
         """Take no more pushes: what a checkpoint has from now on is all there ever was."""
         self._closed = True
+        self._tell_answerer()
+
+    def freeze(self, until: Iterable[pb.PushIdentity]) -> list[pb.LastPush]:
+        """Take no more pushes until `thaw`, but those up to `until`; the last of each worker.
+
+        Once none is under way. The servers of a job are made equal so: what one of them has of a
+        worker, the others let in.
+        """
+        self._let_in = {each.worker: (each.incarnation, each.sequence) for each in until}
+        self._tell_answerer()
+        return self.last()
+
+    def thaw(self) -> None:
+        """Take pushes again."""
+        self._let_in = None
+        self._tell_answerer()
+
+    def _tell_answerer(self) -> None:
         if self._answerer is not None:
-            self._answerer.close_pushes()
+            self._answerer.take_pushes(not self._closed and self._let_in is None)
 
     def check_open(self) -> None:
-        """Raises WireError(NOT_READY) after `close`."""
+        """Raises WireError(NOT_READY) after `close`, and while no push is let in."""
         if self._closed:
             raise WireError(pb.NOT_READY, "the server is about to end")
+        if self._let_in is not None and not self._let_in:
+            raise WireError(pb.NOT_READY, FROZEN)
+
+    def _check_let_in(self, identity: pb.PushIdentity) -> None:
+        if (let_in := self._let_in) is None:
+            return
+        until = let_in.get(identity.worker, (0, 0))
+        if (identity.incarnation, identity.sequence) > until:
+            raise WireError(pb.NOT_READY, FROZEN)
+
+    def has(self, identity: pb.PushIdentity) -> bool:
+        """Whether a push was applied, or is held; counted as a duplicate if it was."""
+        worker = self._workers.get(identity.worker)
+        if worker is None:
+            return False
+        with worker:
+            same = worker.incarnation == identity.incarnation
+            there = same and identity.sequence <= max(worker.sequence, worker.pending)
+            self.duplicates += there
+            return there
 
     def _worker(self, index: int) -> PushRecord:
         with self._lock:
@@ -86,6 +128,7 @@ class PushRegister:
                 self.duplicates += 1
                 yield False
                 return
+            self._check_let_in(identity)
             yield True
             if identity.incarnation != worker.incarnation:
                 worker.sequence = worker.task = worker.records_done = worker.pending = 0
@@ -151,6 +194,15 @@ class PushRegister:
                 for name, value in (found.get(index) or _KEPT).items():
                     if name in _KEPT:
                         setattr(record, name, value)
+                record.pending = 0
+
+    def join(self, has: Iterable[pb.LastPush]) -> None:
+        """Take the pushes that another server has as applied: all that is in them is here."""
+        for each in has:
+            who = each.identity
+            with (record := self._worker(who.worker)):
+                record.incarnation, record.sequence = who.incarnation, who.sequence
+                record.task, record.records_done = each.task, each.records_done
                 record.pending = 0
 
     def fence(self, index: int, incarnation: int) -> pb.FenceReply:

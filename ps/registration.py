@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 
+import numpy as np
+
 from shoal.native.answering import Answerer
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
@@ -96,8 +98,7 @@ class Registration:
                         # Not from the model's beginning: it would be done again without its rows.
                         self.log.begin_with_rows()
                 else:
-                    servers = self._ownership.routing.servers
-                    model = ServerModel(request.model, self._server, servers)
+                    model = ServerModel(request.model, self._server, self._ownership.routing.dense)
                 self._model = model
                 self._serve(model)
                 logger.info(
@@ -139,6 +140,31 @@ class Registration:
                 log.begin(self.model.spec, bytes(frame))
             taken = self.model.dense.initialize(trainable, state)
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
+
+    def join(self, spec: pb.ModelSpec) -> None:
+        """Have an empty model, of a server that is new in a job that trains.
+
+        It has no slices of the dense variables. Raises WireError(SPEC_MISMATCH) if it has another
+        model already.
+        """
+        with self._lock:
+            if self._model is not None:
+                if self._model.spec != spec:
+                    raise WireError(pb.SPEC_MISMATCH, _difference(self._model.spec, spec))
+                return
+            model = ServerModel(spec, self._server, self._ownership.routing.dense)
+            nothing = np.zeros(0, np.float32)
+            if self.log is not None:
+                initial = frames.encode(pb.InitializeDenseRequest(), [nothing, nothing])
+                self.log.begin(spec, initial)
+            model.dense.initialize(nothing, nothing)
+            self._model = model
+            self._serve(model)
+
+    def begin_empty(self) -> None:
+        """The server is new in a job that trains: rows come from the others."""
+        if self.log is not None:
+            self.log.clear()
 
     def begin_anew(self) -> None:
         """The job starts here: what was logged before is not of it."""
@@ -198,7 +224,7 @@ class Registration:
             return model
 
         if self.log is not None and plan.replay:
-            servers = self._ownership.routing.servers
+            servers = self._ownership.routing.dense
             self._model, self.replayed, said = self.log.recover(restored, servers, self._progress)
             if self._model is not None and not found:
                 done = "it has restored its first values"

@@ -6,8 +6,9 @@ is checkpoint.py's, the files' form shoal.checkpoints'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,17 @@ from shoal.native import ids as native_ids
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing, flat_size, slice_of
+from shoal.proto.routing import Routing, flat_size
 from shoal.ps.merged_clocks import MergedClocks
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import AppliedPush
+
 Flags = npt.NDArray[np.bool_]
+Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
 
 
@@ -41,17 +46,26 @@ def restore(
     """The shard of server `server` of `routing.servers`, however many wrote it.
 
     pushes: gets those that are in the shard; None: the workers that sent them are another job's.
-    progress: is told what is read. With another number of servers no push is known as applied:
-    the workers that sent them are gone. spec: of the model, where options of it may be others than
+    progress: is told what is read. spec: of the model, where options of it may be others than
     the checkpoint's. Raises CheckpointError naming a file that is not as written, StoppedError if
     the server is to end.
+
+    Where the dense variables were cut otherwise, no push is known as applied: the workers that sent
+    them are gone. Where only rows have moved since, dense values and pushes are the server's own,
+    and rows of the slots that it has now come from all shards. All of its own come, too: a log that
+    is done again is of those.
     """
-    model = ServerModel(spec or checkpoint.model, server, routing.servers)
-    same = checkpoint.same_cut(routing)
+    model = ServerModel(spec or checkpoint.model, server, routing.dense)
+    model.epoch = checkpoint.routing.epoch
+    everything = range(len(checkpoint.shards))
+    same_dense = checkpoint.routing.dense == routing.dense
+    own = same_dense and server < len(checkpoint.shards)
+    owned = None
     # A shard of the same cut holds all that is ours.
-    shards = [server] if same else range(len(checkpoint.shards))
-    owned = None if same else routing.owners == server
-    pages = list(_pages(checkpoint, shards, owned))
+    if not checkpoint.same_cut(routing):
+        owned = _owned(checkpoint, server, routing.owners == server, own=own)
+    pages = list(_pages(checkpoint, [server] if owned is None else everything, owned))
+    shards = [server] if own else everything
     dense_shards = _dense_shards(checkpoint, shards, server, routing)
     size = sum(page.bytes for page in pages)
     size += sum(_dense_bytes(checkpoint, shard) for shard in dense_shards)
@@ -59,15 +73,18 @@ def restore(
     for position, table in enumerate(model.tables):
         # An index that grows step by step moves its entries again and again.
         table.reserve(sum(page.rows for page in pages if page.position == position))
-    clocks = None if same else MergedClocks(checkpoint.shards)
-    _read_rows(checkpoint, pages, model, owned, clocks, progress)
+    clocks = None if own else MergedClocks(checkpoint.shards)
+    steps = partial(_near_steps, checkpoint, server) if clocks is None else clocks.steps
+    _read_rows(checkpoint, pages, model, owned, steps, progress)
     dense, state = _dense(checkpoint, dense_shards, server, routing, progress)
     version = max(checkpoint.shards[shard]["version"] for shard in shards)
     step = max(checkpoint.shards[shard]["step"] for shard in shards)
-    applied = checkpoint.shards[server]["pushes"] if same and pushes is not None else []
+    applied: Sequence[AppliedPush] = []
+    if pushes is not None and same_dense:
+        applied = checkpoint.shards[server]["pushes"] if own else _in_all(checkpoint)
     senders = {push["worker"]: (push["incarnation"], push["sequence"]) for push in applied}
     model.restore(version, step, dense, state, senders)
-    if pushes is not None and same:
+    if pushes is not None and same_dense:
         pushes.restore([{**push} for push in applied])
     if model.lifecycle is not None:
         saved = (
@@ -80,19 +97,53 @@ def restore(
     return model
 
 
+def _owned(checkpoint: Checkpoint, server: int, now: Flags, *, own: bool) -> dict[int, Flags]:
+    """By shard, the slots whose rows the server takes of it, bool [16384]."""
+    owners = checkpoint.routing.owners
+    found = {shard: now & (owners == shard) for shard in range(len(checkpoint.shards))}
+    if own:
+        found[server] = owners == server
+    return found
+
+
+def _near_steps(checkpoint: Checkpoint, server: int, shard: int, table: int, steps: Int64) -> Int64:
+    """The steps of rows of another server's shard, as they are of this server's."""
+    del table
+    if shard == server:
+        return steps
+    ours, theirs = (checkpoint.shards[each]["step"] for each in (server, shard))
+    return np.clip(steps + (ours - theirs), 0, ours)
+
+
+def _in_all(checkpoint: Checkpoint) -> list[AppliedPush]:
+    """The last push of each worker that all shards have, of a server that came later."""
+    by_worker = [{push["worker"]: push for push in each["pushes"]} for each in checkpoint.shards]
+    common = set.intersection(*(set(each) for each in by_worker))
+    return [
+        min(
+            (each[worker] for each in by_worker),
+            key=lambda push: (push["incarnation"], push["sequence"]),
+        )
+        for worker in sorted(common)
+    ]
+
+
 def _pages(
-    checkpoint: Checkpoint, shards: Iterable[int], owned: Flags | None
+    checkpoint: Checkpoint, shards: Iterable[int], owned: dict[int, Flags] | None
 ) -> Iterator[contents.Page]:
-    """The pages of tables that may have rows of the slots in `owned`, bool [16384]; None: all.
+    """The pages of tables that may have rows of the slots in `owned`; None: all.
 
     Those of different files side by side: rows enter the index of one table one by one.
     """
     placed = []
     for shard in shards:
+        slots = None if owned is None else owned[shard]
+        if slots is not None and not slots.any():
+            continue
         for position in range(len(checkpoint.model.tables)):
             for pages in (
-                contents.table_pages(checkpoint, shard, position, owned),
-                contents.counting_pages(checkpoint, shard, position, owned),
+                contents.table_pages(checkpoint, shard, position, slots),
+                contents.counting_pages(checkpoint, shard, position, slots),
             ):
                 for number, page in enumerate(pages):
                     placed.append(((number + 0.5) / len(pages), shard, position, page))
@@ -104,24 +155,23 @@ def _read_rows(
     checkpoint: Checkpoint,
     pages: Iterable[contents.Page],
     model: ServerModel,
-    owned: Flags | None,
-    clocks: MergedClocks | None,
+    owned: dict[int, Flags] | None,
+    steps: Callable[[int, int, Int64], Int64],
     progress: Progress,
 ) -> None:
     """Assign the rows of pages that are of the slots in `owned`; None: all.
 
-    clocks: of the shards, where rows of several come together.
+    steps: those of a shard's table, as they are here.
     """
 
     def take(page: contents.Page) -> None:
         columns = contents.page_rows(checkpoint, page)
         if columns is not None:
             if owned is not None:
-                ours = owned[native_ids.slot_of(columns["id"])]
+                ours = owned[page.server][native_ids.slot_of(columns["id"])]
                 if not ours.all():
                     columns = {name: column[ours] for name, column in columns.items()}
-            if clocks is not None:
-                columns["version"] = clocks.steps(page.server, page.position, columns["version"])
+            columns["version"] = steps(page.server, page.position, columns["version"])
             _assign(model.tables[page.position], columns)
         progress.advance(page.bytes)
         faults.point("shard-restoring")
@@ -151,7 +201,7 @@ def _dense_shards(
 
     def overlaps(shard: int) -> bool:
         pairs = (
-            (slice_of(size, shard, len(checkpoint.shards)), slice_of(size, server, routing.servers))
+            (checkpoint.routing.dense_slice(size, shard), routing.dense_slice(size, server))
             for size in sizes
         )
         return any(max(a.start, b.start) < min(a.stop, b.stop) for a, b in pairs)
@@ -195,10 +245,10 @@ def _joined(
     size: int,
 ) -> dict[str, Float32]:
     """What this server is to hold of flat vectors of `size`, by the slices of shards."""
-    ours = slice_of(size, server, routing.servers)
+    ours = routing.dense_slice(size, server)
     parts: dict[str, list[Float32]] = {}
     for shard in sorted(slices):
-        theirs = slice_of(size, shard, len(checkpoint.shards))
+        theirs = checkpoint.routing.dense_slice(size, shard)
         start = max(0, ours.start - theirs.start)
         for name, column in slices[shard].items():
             part = column[start : max(start, ours.stop - theirs.start)]

@@ -16,7 +16,6 @@ from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import slice_of
 from shoal.ps.beginning import Given
 from shoal.ps.tables import ServerModel
 
@@ -29,7 +28,7 @@ class SavedRows(Given):
 
     def read(self, spec: pb.ModelSpec) -> ServerModel:
         """As `Given.read`."""
-        model = ServerModel(spec, self.server, self.routing.servers)
+        model = ServerModel(spec, self.server, self.routing.dense)
         saved = open_saved(self.location, self.opened)
         owned = self.routing.owners == self.server
         values = saved.dense()
@@ -51,7 +50,7 @@ class SavedRows(Given):
             for each in variables
         ]
         flat = np.concatenate([np.zeros(0, np.float32), *parts])
-        return flat[slice_of(flat.size, self.server, self.routing.servers)]
+        return flat[self.routing.dense_slice(flat.size, self.server)]
 
     def _read_tables(
         self, saved: Export | SavedCheckpoint, model: ServerModel, owned: Flags

@@ -32,6 +32,7 @@ from shoal.ps.checks import check_push
 from shoal.ps.finite import check_finite
 from shoal.ps.found_ids import find_id
 from shoal.ps.gradients import Gradients, averaged
+from shoal.ps.moving import Moves
 from shoal.ps.ownership import Ownership
 from shoal.ps.pending import PendingGradients, ReadersOrWriter
 from shoal.ps.progress import Progress
@@ -129,6 +130,7 @@ class ParameterServer:
             lambda: self._pending.update,
         )
         self._shards.seen = self.seen
+        self.moves = Moves(server, self.registration, self.ownership, self._pushes)
         self._log: UpdateLog | None = None
         self.held_logs = PeerLogs()
 
@@ -143,7 +145,7 @@ class ParameterServer:
         """Have pushes logged, --durability=log. As `UpdateLog`; before anything is served."""
         pending = self._pending if self._synchronous else None
         log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop, pending)
-        self._log = self._shards.log = self.registration.log = log
+        self._log = self._shards.log = self.registration.log = self.moves.log = log
         log.seen = self.seen
         return log
 
@@ -167,7 +169,13 @@ class ParameterServer:
             methods.WRITE_SHARD: self._of_master(self._shards.write),
             methods.DROP_CHECKPOINT: self._of_master(self._shards.drop),
             methods.COMPLETE_CHECKPOINT: self._of_master(self._shards.complete),
-            methods.SET_ROUTING: self._of_master(self.ownership.set_routing),
+            methods.SET_ROUTING: self._of_master(self.moves.set_routing),
+            methods.BEGIN_MOVE: self._of_master(self.moves.begin),
+            methods.SEND_ROWS: self._of_master(self.moves.send),
+            methods.TAKE_ROWS: self.moves.take,
+            methods.FREEZE: self._of_master(self.moves.freeze),
+            methods.JOIN: self._of_master(self.moves.join),
+            methods.END_MOVE: self._of_master(self.moves.end),
             methods.READY: self.ready_for,
             methods.FIND_ID: self.find_id,
         }
@@ -203,11 +211,15 @@ class ParameterServer:
         request, gradients = unpacked.request, unpacked.gradients
         self.registration.workers.require(request.identity)
         model = self.model
+        moved = request.routing_epoch != self.ownership.routing.epoch
+        if moved and self._pushes.has(request.identity):
+            # Its rows have moved since: sent again by another table, it would be applied twice.
+            return frames.encode(pb.PushReply(version=model.version), [])
         self.ownership.check(request.routing_epoch, unpacked.ids)
         # Before the register knows of its worker: what is refused leaves no trace.
         check_push(unpacked, model, synchronous=self._synchronous)
         if self._check_finite:
-            servers = self.ownership.routing.servers
+            servers = self.ownership.routing.dense
             check_finite(gradients, request.identity, model.spec, self.server, servers)
         staleness = 0
         log = self._log
@@ -255,6 +267,8 @@ class ParameterServer:
         request, arrays = frames.decode(frame, pb.AssignRowsRequest)
         ids, rows = exactly(arrays, 2)
         check_ids(ids)
+        if self.moves.under_way:
+            raise WireError(pb.NOT_READY, "rows are being moved to another server")
         self.ownership.check(request.routing_epoch, [ids])
         self.model.assign(request.table, ids, rows)
         if self._log is not None:
@@ -301,6 +315,8 @@ class ParameterServer:
             memory_bytes=resident_bytes(),
             memory_limit=self._memory_limit,
         )
+        if request.loads:
+            self.ownership.describe_loads(status)
         if request.pushes:
             # What is restored until now is not what it will have.
             self._require_open()

@@ -87,11 +87,13 @@ class ServerModel:
     tables: by position. dense: the slices of the dense variables. memory: of each table.
     moments: step, version, senders and how stale pushes were, which native/ changes too.
     lifecycle: the sweeps of tables whose rows expire or have a cap; None where none has.
+    epoch: of the routing table that the checkpoint has from which it was restored; 0: of none.
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
         """Raises WireError(BAD_REQUEST) if the spec is out of bounds, or of no use to native/."""
         self.spec = spec
+        self.epoch = 0
         try:
             check_model(spec)  # before memory is reserved for any of it
             self.tables = [
@@ -277,6 +279,12 @@ class ServerModel:
                 self._closed = False
                 self._between.notify_all()
 
+    def suspend_sweeps(self, suspended: bool) -> None:
+        """Make no sweep from now on, or again."""
+        if self.lifecycle is not None:
+            with self._lock:
+                self.lifecycle.suspend(suspended)
+
     def settle(self, record: Record) -> None:
         """Sweep what was due when an earlier incarnation ended. Before the first push."""
         if self.lifecycle is not None and self.lifecycle.owes():
@@ -321,7 +329,9 @@ class ServerModel:
         # share. Moves from one value add up: whole, they would go beyond what they aim at, a
         # variance below zero. Divided, they are that of one larger batch.
         change = push.dense[1] if push.dense is not None else None
-        stale = [] if again else [(ticket.staleness, self.time() - push.pulled_time)]
+        # Of a pull from other servers, before rows moved, the time is not known.
+        age = self.time() - push.pulled_time if push.pulled_time else 0.0
+        stale = [] if again else [(ticket.staleness, age)]
         self.moments.count(stale, change, others, push.sender)
 
     def apply_update(self, update: Update, *, again: bool = False) -> None:

@@ -87,6 +87,7 @@ class Checkpoints:
         self._record = state.record
         self._members = state.members
         self._instructions = state.instructions
+        self._moves = state.moves
         self._enabled = self.enabled(config)
         self._exports = bool(config.output)
         # What the job begins with is in no checkpoint of its own until the first one.
@@ -176,7 +177,7 @@ class Checkpoints:
         """The checkpoint under way has what was trained until now."""
         self._follow_evaluations()
         self._go(Taking.BEGUN)
-        self._wanted = False
+        self._wanted = self._moves.wants_checkpoint = False
         self._work.copies.checkpoint_begun()
         # Only one that is begun after training has all that was trained.
         self._last.begun(self._phases.returns if self._phases.saves else None)
@@ -184,7 +185,10 @@ class Checkpoints:
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
         self._follow_evaluations()
-        if self.under_way or not self._members.servers_ready or not self._due(now):
+        # While rows move, none of the servers has all that is its own, and nothing else.
+        if self.under_way or self._moves.under_way or not self._members.servers_ready:
+            return
+        if not self._due(now):
             return
         self._go(Taking.ORDERED)
         self._wanted = False
@@ -222,7 +226,8 @@ class Checkpoints:
         asked = now >= self._asked_after and any(
             member.wants_checkpoint for member in self._members.servers.values()
         )
-        return due or asked or self._wanted or self.drains.wanted
+        moved = self._moves.wants_checkpoint
+        return due or asked or self._wanted or moved or self.drains.wanted
 
     def draining(self, start: Start, now: float) -> str | None:
         """A server was told to end, and takes no more pushes.

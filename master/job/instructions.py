@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from shoal.master.job.updates import Update
 from shoal.master.work.ids import Start, WorkerId
 from shoal.master.work.units import Task
+from shoal.proto import shoal_pb2 as pb
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,26 @@ class ConfirmServers:
 
 
 @dataclass(frozen=True)
+class MoveSlots:
+    """Move rows to where this table has them.
+
+    Then call `Job.move_begun`, `move_committed` and `move_ended`, or `move_failed`.
+    """
+
+    table: pb.RoutingTable
+
+
+@dataclass(frozen=True)
+class SettleServers:
+    """Tell all servers which table holds, after another master's move.
+
+    decided: that was completed. Then call `Job.move_ended`, else `Job.move_failed`.
+    """
+
+    decided: bool
+
+
+@dataclass(frozen=True)
 class RemoveCheckpoints:
     """Remove these checkpoints, by number."""
 
@@ -91,6 +112,8 @@ Instruction = (
     | ApplyUpdate
     | TakeCheckpoint
     | ConfirmServers
+    | MoveSlots
+    | SettleServers
     | RemoveCheckpoints
 )
 
@@ -142,7 +165,8 @@ class RestoreOffer:
 
     checkpoints: number and nonce of each, the newest first. again: an incarnation before it has
     run. replay: its log belongs to this course of the job. whole_job: all servers begin with the
-    same checkpoint. holder: where its log is kept; "" for nowhere else.
+    same checkpoint. holder: where its log is kept; "" for nowhere else. joins: it is new in a job
+    that trains. routing: the table that holds.
     """
 
     again: bool
@@ -150,6 +174,8 @@ class RestoreOffer:
     whole_job: bool
     checkpoints: tuple[tuple[int, str], ...]
     holder: str
+    joins: bool
+    routing: pb.RoutingTable
 
 
 @dataclass(frozen=True)

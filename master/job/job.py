@@ -36,6 +36,7 @@ from shoal.master.job.instructions import (
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.launcher import Exited
 from shoal.master.job.left_out import LeftOut
+from shoal.master.job.placement import Weights
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.start_waits import StartWaits
 from shoal.master.job.state import JobState
@@ -52,6 +53,7 @@ from shoal.master.work.range_failures import shortened
 from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 
 
 class Job:
@@ -65,7 +67,7 @@ class Job:
         self.config = config
         state = JobState.of(config)
         self.record, self.work, self.updates = state.record, state.work, state.updates
-        self.phases, self.members = state.phases, state.members
+        self.phases, self.members, self.moves = state.phases, state.members, state.moves
         self.clocks, self.leases = state.clocks, state.leases
         self.resumptions: list[str] = []
         self.left_out = LeftOut()
@@ -116,6 +118,7 @@ class Job:
         """A new master goes on with this job: its processes are found again."""
         self.record.note(now, "the master was started again")
         self.checkpoints.master_restarted()
+        self.moves.master_restarted()
         self.servers.adopt_all(now)
         self._workers.adopt_all(now)
         self.updates.tell_again()
@@ -140,12 +143,14 @@ class Job:
         in each server's shard; none with --sync.
         """
         self.resumptions.append(token)
-        before, self.config = self.config, replace(self.config, **changes)
+        servers = self.moves.routing.servers
+        self.config = replace(self.config, **changes)
         self.members.resume(self.config)
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
         self.autoscaler = Autoscaler(self.config)
-        same_servers = self.config.sync or before.num_ps == self.config.num_ps
+        self.moves.resumed(self.config)
+        same_servers = self.config.sync or servers == self.config.num_ps
         self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
         self.start_waits.resumed(self.config)
         self.clocks.clear()
@@ -168,6 +173,64 @@ class Job:
         if not self.ended and workers != self.members.workers_wanted:
             self._workers.scale(workers, "", now)
             self.autoscaler.restart()
+
+    def check_servers(self, servers: int, now: float) -> None:
+        """Raises WireError(BAD_REQUEST) if the job cannot have so many servers."""
+        del now
+        if self.phases.phase not in (Phase.STARTING, Phase.DESCRIBING, Phase.TRAINING):
+            raise WireError(pb.BAD_REQUEST, "the job has been trained: its servers stay")
+        self.moves.check_servers(servers)
+
+    def scale_servers(self, servers: int, why: str, now: float) -> None:
+        """From now on so many servers are wanted, which `check_servers` has found possible."""
+        if not self.ended and servers != self.moves.servers_wanted:
+            self.moves.want_servers(servers, why, now)
+
+    def rebalance(self, weights: Weights, now: float) -> bool:
+        """Have the servers do equal shares of the work; False if they do already.
+
+        weights: of the routing slots, as `placement.balanced` takes them. Raises WireError.
+        """
+        self.check_servers(self.moves.routing.servers, now)
+        if self.moves.pending:
+            raise WireError(pb.BAD_REQUEST, "rows are being moved already: try again after that")
+        table = self.moves.rebalanced(weights)
+        if table is None:
+            return False
+        # By the method of this object, as in `tick`.
+        self.move_wanted(table, "slots are to move, so that the servers do equal shares", now)
+        return True
+
+    def move_wanted(self, table: pb.RoutingTable, why: str, now: float) -> None:
+        """Slots are to be where this table has them."""
+        self.moves.want_table(table, why, now)
+
+    def move_begun(self, table: pb.RoutingTable, now: float) -> None:
+        """Rows begin to move to where this table has them."""
+        del now
+        self.moves.begun(table)
+
+    def move_committed(self, now: float) -> None:
+        """All rows are where they are to be: from now on the new table holds."""
+        del now
+        self.moves.committed()
+        servers = self.moves.routing.servers
+        self.work.copies.have_servers(servers)
+        self.servers.memory.have(servers)
+
+    def move_ended(
+        self, slots: int, rows: int, size: int, seconds: float, paused: float, now: float
+    ) -> None:
+        """All servers know that the move is over, and have only their own rows.
+
+        size: bytes that moved. paused: seconds for which no push was taken.
+        """
+        self.moves.ended(slots, rows, size, seconds, paused, now)
+        self.checkpoints.tick(now)
+
+    def move_failed(self, why: str, now: float) -> None:
+        """A move was given up, and all servers know it."""
+        self.moves.failed(why, now)
 
     def autoscaled(self, workers: int, why: str, state: dict[str, Any], now: float) -> None:
         """The job has decided on its number of workers. state: of the search, after that."""
@@ -193,6 +256,7 @@ class Job:
         if self.phases.workers_needed is None and self.members.given_back:
             self.workers_called_back(now)
         self.checkpoints.tick(now)
+        self.moves.tick(self.phases.phase, now, checkpoint=self.checkpoints.under_way)
         self.servers.tick()
         self._autoscale(now)
         self._look_at_limits(now)
@@ -326,7 +390,8 @@ class Job:
         # Until one has registered, the log is of an earlier course: what that has beyond the
         # checkpoint does not count as trained, and will be trained again.
         replay = self.members.server_calls(server, incarnation).registered
-        again = incarnation > FIRST_INCARNATION
+        joins = server not in self.members.servers
+        again = incarnation > FIRST_INCARNATION and not joins
         offered = self.checkpoints.kept.offered(server) if again else []
         # Of a job that was resumed all servers begin with the same one.
         whole_job = bool(offered and self.resumptions and not replay)
@@ -334,7 +399,8 @@ class Job:
             offered = offered[:1]
         holder = self.members.holder_of(server) if replay else ""
         checkpoints = tuple((each.number, each.nonce) for each in offered)
-        return RestoreOffer(again, replay, whole_job, checkpoints, holder)
+        table = self.moves.routing.to_message()
+        return RestoreOffer(again, replay, whole_job, checkpoints, holder, joins, table)
 
     def server_addresses(self, now: float) -> list[str]:
         """The servers' addresses by index. Raises WireError as `ServerLifecycle.addresses` does."""
@@ -366,7 +432,9 @@ class Job:
         applied.
         """
         member, again = self.members.register_server(server, incarnation, address, now)
-        if not again:
+        if server not in self.members.servers:
+            self.start_waits.came(server)  # with the first move it gets rows
+        elif not again:
             self.start_waits.came(server)
             self.checkpoints.kept.restored(server, checkpoint)
             if member.registered and (lacks := self.updates.lacks(update, held)):
@@ -386,6 +454,8 @@ class Job:
     def server_draining(self, server: ServerId, incarnation: int, now: float) -> str | None:
         """A server was told to end; as `Checkpoints.draining`. Raises WireError."""
         self.members.server_calls(server, incarnation)
+        if server not in self.members.servers:
+            return "it has no rows of the job"
         return self.checkpoints.draining(Start(server, incarnation), now)
 
     def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:

@@ -11,6 +11,7 @@ from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.routing import holder_index
 
 START_TIMEOUT_SECONDS = 300.0
 """How long a process may take from its start to registering, or a server from one sign of
@@ -39,7 +40,10 @@ class Membership:
       that were not asked to end.
     - `silent_workers`: alive, or running and not registered, and not heard of for too long.
 
-    Of the servers, all are wanted all the time:
+    joining: servers that are to get their first slots. former: those that have left, or will have
+    in a moment; none is in two of these.
+
+    Of the `servers`, all are wanted all the time:
 
     - ready: every one is alive (`servers_ready`), so the job can work.
     - `late_servers`: running and not registered, without progress for too long.
@@ -50,6 +54,11 @@ class Membership:
     """Never shrinks: a worker that is not wanted may still run, and its counts are reported."""
 
     servers: dict[ServerId, ServerMember]
+    """Those that the routing table has, by index."""
+
+    joining: dict[ServerId, ServerMember]
+
+    former: dict[ServerId, ServerMember]
 
     workers_wanted: int
     """Workers of a lower index are started again when they end. --num-workers or `shoal scale`."""
@@ -68,12 +77,16 @@ class Membership:
         servers = [ServerId(index) for index in range(config.num_ps)]
         self.workers = {each: WorkerMember(each, incarnation=self._before) for each in workers}
         self.servers = {each: ServerMember(each, incarnation=self._before) for each in servers}
+        self.joining, self.former = {}, {}
+        self._dense = config.num_ps
 
     def resume(self, config: JobConfig) -> None:
         """Make members for the job resumed, all planned; incarnations go on above any there was."""
         members: list[WorkerMember | ServerMember] = [
             *self.workers.values(),
             *self.servers.values(),
+            *self.joining.values(),
+            *self.former.values(),
         ]
         self._before = max(member.incarnation for member in members)
         self._plan(config)
@@ -115,12 +128,35 @@ class Membership:
             member.draining = True
         return new, again, draining
 
+    def server(self, server: ServerId) -> ServerMember | None:
+        """A server, whether it has slots, is to get or had some; None if it never was there."""
+        found = self.servers.get(server) or self.joining.get(server)
+        return found or self.former.get(server)
+
+    def join_server(self, server: ServerId) -> ServerMember:
+        """A server is to come; it may have been there before."""
+        member = self.former.pop(server, None) or ServerMember(server, incarnation=self._before)
+        member.state, member.registered = ProcessState.PLANNED, False
+        self.joining[server] = member
+        return member
+
+    def server_joined(self, server: ServerId) -> None:
+        """A server that was to come has its slots."""
+        member = self.servers[server] = self.joining.pop(server)
+        # From here on it has a past: a log, and workers that it has served.
+        member.registered = True
+
+    def server_left(self, server: ServerId) -> None:
+        """A server is to have no slots, or no more."""
+        member = self.servers.pop(server, None) or self.joining.pop(server)
+        self.former[server] = member
+
     def process_started(self, start: Start, now: float) -> None:
         """A process has begun to run."""
         process = start.process
         if isinstance(process, ServerId):
-            server = self.servers[process]
-            if server.incarnation == start.incarnation:
+            server = self.server(process)
+            if server is not None and server.incarnation == start.incarnation:
                 server.running, server.started = True, now
         elif self.workers[process].incarnation == start.incarnation:
             self.workers[process].running, self.workers[process].last_seen = True, now
@@ -162,7 +198,7 @@ class Membership:
 
         Raises WireError: FENCED if the incarnation is over, BAD_REQUEST if it never was.
         """
-        member = self.servers.get(server)
+        member = self.server(server)
         if member is None or incarnation > member.incarnation:
             raise WireError(pb.BAD_REQUEST, f"{server}.{incarnation} was never started here")
         if incarnation < member.incarnation or member.state == ProcessState.DEAD:
@@ -205,7 +241,7 @@ class Membership:
 
     def holder_of(self, server: ServerId) -> str:
         """Where the server is that keeps another one's log of updates; "" if it is not there."""
-        holder = self.servers[ServerId((server.index + 1) % len(self.servers))]
+        holder = self.servers[ServerId(holder_index(server.index, self._dense))]
         return holder.address if holder.state == ProcessState.ALIVE else ""
 
     def late_servers(self, now: float) -> list[ServerMember]:
@@ -215,7 +251,7 @@ class Membership:
         """
         return [
             member
-            for member in self.servers.values()
+            for member in (*self.servers.values(), *self.joining.values())
             if member.running
             and member.state == ProcessState.STARTING
             and now - max(member.started, member.progressed) > START_TIMEOUT_SECONDS

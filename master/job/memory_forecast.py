@@ -80,6 +80,11 @@ class MemoryForecasts:
         self._servers = [MemoryForecast() for _ in range(servers)]
         self._told = [0.0] * servers
 
+    def have(self, servers: int) -> None:
+        """The job has so many servers now, whose rows are others than before."""
+        self._servers = [MemoryForecast() for _ in range(servers)]
+        self._told = [0.0] * servers
+
     def of(self, server: int) -> int:
         """The forecast of a server, in bytes; 0: not known yet."""
         return self._servers[server].bytes

@@ -16,6 +16,7 @@ from shoal.master.job.instructions import (
     ConfirmServers,
     KillProcess,
     StartProcess,
+    TerminateProcess,
 )
 from shoal.master.job.launcher import Exited
 from shoal.master.job.members import ProcessState, ServerMember
@@ -45,6 +46,7 @@ class ServerLifecycle:
         self._record = state.record
         self._members = state.members
         self._instructions = state.instructions
+        self._moves = state.moves
         self._asked = False
         self._forget_memory()
 
@@ -67,10 +69,15 @@ class ServerLifecycle:
     def adopt_all(self, now: float) -> None:
         """Have those that another master started be found again."""
         self._asked = False
-        for member in self._members.servers.values():
+        members = self._members
+        for member in (*members.servers.values(), *members.joining.values()):
             if member.state in (ProcessState.STARTING, ProcessState.ALIVE):
                 member.started = member.answered = now
                 self._instructions.append(AdoptProcess(Start(member.id, member.incarnation)))
+        for member in members.former.values():
+            if member.state is not ProcessState.DEAD:
+                start = Start(member.id, member.incarnation)
+                self._instructions += [AdoptProcess(start), TerminateProcess(start)]
 
     def registered(
         self,
@@ -115,7 +122,8 @@ class ServerLifecycle:
 
     def answered(self, server: ServerId, status: pb.ServerStatus) -> None:
         """What a server said of itself: its version, its use of processors, its pushes."""
-        member = self._members.servers[server]
+        member = self._members.server(server)
+        assert member is not None
         member.version, member.staleness, member.age = status.version, status.staleness, status.age
         member.wants_checkpoint = status.wants_checkpoint
         before = member.told
@@ -225,17 +233,24 @@ class ServerLifecycle:
 
     def exited(self, server: ServerId, exited: Exited, now: float) -> None:
         """A server's process is gone."""
-        member = self._members.servers[server]
-        if member.incarnation != exited.start.incarnation or member.state == ProcessState.DEAD:
+        member = self._members.server(server)
+        if (
+            member is None
+            or member.incarnation != exited.start.incarnation
+            or member.state == ProcessState.DEAD
+        ):
             return
         member.state = ProcessState.DEAD
         member.deaths += 1
-        if self._phases.phase.ended:
+        if self._phases.phase.ended or server in self._members.former:
             return
         self._record.note(now, f"{member.id} died ({exited.cause})")
         decision = supervisor.after_server_death(
             member, exited, self._config, self._phases.phase, now
         )
+        if isinstance(decision, supervisor.GiveUp) and server in self._members.joining:
+            self._moves.joiner_failed(decision.failure.message, now)
+            return
         if isinstance(decision, supervisor.GiveUp):
             self._phases.fail(decision.failure, now)
             return

@@ -88,7 +88,7 @@ class StartWaits:
 
 def _member(members: Membership, process: ProcessId) -> ServerMember | WorkerMember | None:
     if isinstance(process, ServerId):
-        return members.servers.get(process)
+        return members.server(process)
     return members.workers.get(process)
 
 

@@ -13,6 +13,7 @@ from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import Instruction
 from shoal.master.job.leases import Leases
 from shoal.master.job.membership import Membership
+from shoal.master.job.moves import Moves
 from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.job.updates import Updates, updates_of
 from shoal.master.work.record import JobRecord
@@ -38,6 +39,9 @@ class JobState:
     members: Membership
     """Every worker and server, with its incarnation and the state of its process."""
 
+    moves: Moves
+    """Which server has which slots of the routing table, and moves of them."""
+
     clocks: Clocks = field(default_factory=Clocks)
     """How many steps of each worker in training are applied, for --staleness-bound."""
 
@@ -53,4 +57,6 @@ class JobState:
         record, updates = JobRecord(), updates_of(config)
         work = Workload(config, record)
         phases = PhaseMachine(config, record, work, updates)
-        return cls(record, work, updates, phases, Membership(config))
+        members, instructions = Membership(config), list[Instruction]()
+        moves = Moves(config, members, record, instructions)
+        return cls(record, work, updates, phases, members, moves, instructions=instructions)

@@ -116,6 +116,12 @@ EVENTS: Mapping[str, Callable[..., bool] | None] = {
     "master_restarted": None,
     "scale": None,
     "autoscaled": None,
+    "scale_servers": lambda job, servers, why: servers != job.moves.servers_wanted,  # noqa: ARG005
+    "move_wanted": None,
+    "move_begun": None,
+    "move_committed": None,
+    "move_ended": None,
+    "move_failed": None,
     "noted": None,
     "training_allowed": None,
     "worker_given_back": None,

@@ -21,6 +21,7 @@ from shoal.config.job import JobConfig
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.positions import position_of
+from shoal.proto.routing import Routing
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +47,13 @@ def checkpoint_of_log(
     config: JobConfig,
     base: int,
     position: dict[str, Any],
+    routing: Routing,
 ) -> FromLog:
     """Make a checkpoint of checkpoint `base` (0: of the beginning) and the job's log.
 
     before: the configuration that the log was written with. config: that of the job resumed,
-    with the folder of its checkpoints. position: the master's, for the manifest. Raises OSError
+    with the folder of its checkpoints. position: the master's, for the manifest. routing: the
+    table of the servers that wrote it. Raises OSError
     if that folder cannot be read or written.
     """
     if before.durability != "log":
@@ -65,10 +68,11 @@ def checkpoint_of_log(
     attempt = folders.begin(root, number, config.job_id)
     module = "shoal.ps.update_log.to_checkpoint"
     command = [sys.executable, "-m", module, "--config", str(folder.config)]
-    numbers = {"--servers": before.num_ps, "--base": base, "--number": number}
+    numbers = {"--base": base, "--number": number}
     command += [str(word) for pair in numbers.items() for word in pair]
     command += ["--nonce", attempt.nonce]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    table = routing.to_message().SerializeToString()
+    done = subprocess.run(command, input=table, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         return FromLog(None, why="it could not be done again; see the master's log")
     made = json.loads(done.stdout)

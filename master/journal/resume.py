@@ -37,7 +37,6 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.spans import Interval
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
 
 logger = logging.getLogger(__name__)
 
@@ -176,7 +175,7 @@ def _check(
     checkpoint.check_files()
     # With another number of servers the job forgets which pushes there were, so that it could not
     # go on from an older checkpoint after that. With --sync the journal says what is in each.
-    same = job.config.sync or checkpoint.same_cut(Routing.even(config.num_ps))
+    same = job.config.sync or job.moves.routing.servers == config.num_ps
     if not same or _has_log(job, folder):
         checkpoint.verify()
 
@@ -215,7 +214,9 @@ def _log_done_again(
     if folder is None:
         return FromLog(None, why="on Kubernetes a master cannot do it again")
     try:
-        return checkpoint_of_log(folder, job.config, config, base, position(job, now))
+        return checkpoint_of_log(
+            folder, job.config, config, base, position(job, now), job.moves.routing
+        )
     except OSError as error:
         raise UserError(f"--resume: {config.checkpoint_dir}: {error}") from error
 

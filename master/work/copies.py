@@ -305,6 +305,13 @@ class Copies:
             self._last,
         )
 
+    # ------------------------------------------------------------ servers come and leave
+
+    def have_servers(self, servers: int) -> None:
+        """The job has so many servers from now on, and each has what all others have."""
+        self._servers = servers
+        self._restarts = {at: each for at, each in self._restarts.items() if at < servers}
+
     # ------------------------------------------------------------ resuming
 
     def in_shards(self, number: int, shards: Sequence[Iterable[LastPush]]) -> list[Interval]:

@@ -197,6 +197,30 @@ class UpdateLog:
         update = 0 if self._pending is None else self._pending.update
         return Standing(identities(paused), update)
 
+    def append_move(
+        self, step: int, frame: bytes | memoryview, epoch: int, kind: pb.MoveEntry
+    ) -> Callable[[], object]:
+        """As `append`, of a part of a move of slots.
+
+        step: the last one. epoch: of the table that the move leads to. Has room always: pushes do
+        not wait for rows that are in the log only until the next checkpoint.
+        """
+        with self._lock:
+            if not self._protection.written:
+                return _nothing
+            name = self._protection.name
+        entry = pb.LogEntry(
+            log=name,
+            server=self._server,
+            incarnation=self._incarnation,
+            step=step,
+            journal=self.seen.position,
+            move=epoch,
+            moved=kind,
+        )
+        wait = self._of_sink(name, self._sink.append, entry, frame)
+        return partial(self._of_sink, name, wait) if wait is not None else _nothing
+
     def append_sweep(self, step: int, frame: bytes) -> None:
         """Send a part of a sweep on its way.
 

@@ -20,10 +20,14 @@ from shoal.ps.update_log.groups import entries_of
 
 @dataclass
 class _Held:
-    """position: place of the last entry among all that the writer appended."""
+    """position: place of the last entry among all that the writer appended.
+
+    entries: by step, and where entries have the same one, in the order in which they came.
+    """
 
     base: pb.LogBase
-    entries: dict[int, tuple[pb.LogEntry, memoryview]] = field(default_factory=dict)
+    entries: dict[tuple[int, int], tuple[pb.LogEntry, memoryview]] = field(default_factory=dict)
+    came: int = 0
     size: int = 0
     position: int = 0
 
@@ -72,7 +76,8 @@ class PeerLogs:
                     f"those from {group.first} on have come",
                 )
             for entry, frame in entries:
-                held.entries[entry.step] = entry, frame
+                held.came += 1
+                held.entries[entry.step, held.came] = entry, frame
                 held.size += len(frame)
             held.position += len(entries)
             return pb.AppendLogReply(position=held.position)
@@ -90,7 +95,7 @@ class PeerLogs:
                     update=request.update,
                 )
                 held.entries = {
-                    step: each for step, each in held.entries.items() if step > request.step
+                    at: each for at, each in held.entries.items() if at[0] > request.step
                 }
                 held.size = sum(len(frame) for _, frame in held.entries.values())
         return pb.DropLogReply()
@@ -106,7 +111,7 @@ class PeerLogs:
                 held.base.incarnation = request.incarnation
                 held.position = 0
             base = held.base.SerializeToString()
-            entries = [held.entries[step] for step in sorted(held.entries)]
+            entries = [held.entries[at] for at in sorted(held.entries)]
         yield base
         yield from packed(entries)
 

@@ -13,6 +13,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.identity import Identity
 from shoal.proto.protocol import own_protocol
+from shoal.proto.routing import holder_index
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.ps.update_log.file_sink import FileSink
@@ -31,7 +32,7 @@ def sink_of(
     if job.log_in_files:
         folder = JobFolder(Path(job.job_dir)).update_log
         return FileSink(folder, index, incarnation, sync=job.log_fsync)
-    peer = (index + 1) % job.num_ps
+    peer = holder_index(index, job.num_ps)
 
     def locate() -> str:
         # Without a retry: who waits for the other server asks again.

@@ -19,6 +19,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.plane.link import kept
 from shoal.proto.positions import Seen
+from shoal.ps import moved_rows
 from shoal.ps.checks import check_logged
 from shoal.ps.gradients import Ticket, averaged
 from shoal.ps.pending import PendingGradients
@@ -232,7 +233,9 @@ def replay(
                 logger.exception("an entry of the log cannot be done again")
                 gap, missing = f"{_name(entry, frame)} cannot be done again: {error}", 1
                 continue
-            yield entry.step, len(frame), applied and not entry.sweep
+            # A move's entries do not count against --log-mb.
+            size = 0 if entry.move else len(frame)
+            yield entry.step, size, applied and not (entry.sweep or entry.move)
             faults.point("log-replaying")
     if gap:
         updates = f"{missing:,} updates" if missing else "the updates"
@@ -249,6 +252,8 @@ def _done_again(
 
     Raises HalfAppliedError; WireError and ValueError before anything is changed.
     """
+    if entry.move:
+        return _moved_again(at, entry, frame, model, pushes)
     if entry.sweep:
         if fresh := entry.step > model.step:
             try:
@@ -272,6 +277,29 @@ def _done_again(
             raise
         fresh = False
     return fresh
+
+
+def _moved_again(
+    at: int, entry: pb.LogEntry, frame: bytes | memoryview, model: ServerModel, pushes: PushRegister
+) -> bool:
+    """Do a part of a move of slots again, unless the checkpoint is of a later table.
+
+    Whether the move was completed the log need not say: what is another server's goes when this
+    one registers.
+    """
+    if entry.move <= model.epoch:
+        return False
+    if entry.moved == pb.JOINED:
+        moved_rows.join(model, pushes, pb.JoinRequest.FromString(bytes(frame)))
+    elif entry.moved == pb.SLOTS_EMPTIED:
+        slots = moved_rows.from_bits(frame)
+        with _whole(at, entry, frame):
+            moved_rows.remove(model, slots)
+    else:
+        header, arrays = moved_rows.took(model, frame)
+        with _whole(at, entry, frame):
+            moved_rows.take(model, header, arrays, entry.step)
+    return True
 
 
 @contextmanager
@@ -318,4 +346,5 @@ def _held_again(
 
 def _name(entry: pb.LogEntry, frame: bytes | memoryview) -> str:
     """An entry in words."""
-    return f"the {'sweep' if entry.sweep else 'update'} of step {entry.step} ({len(frame):,} bytes)"
+    what = "move" if entry.move else "sweep" if entry.sweep else "update"
+    return f"the {what} of step {entry.step} ({len(frame):,} bytes)"

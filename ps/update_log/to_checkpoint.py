@@ -24,9 +24,11 @@ from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError, without_secrets
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
+from shoal.ps import moved_rows
 from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
@@ -38,18 +40,22 @@ from shoal.ps.update_log.replay import recover
 
 @click.command()
 @click.option("--config", required=True, type=click.Path(path_type=Path), help="The job.json.")
-@click.option("--servers", required=True, type=int, help="How many there were.")
 @click.option("--base", required=True, type=int, help="Checkpoint to start from; 0: none.")
 @click.option("--number", required=True, type=int, help="Of the checkpoint to be made.")
 @click.option("--nonce", required=True, help="Of the attempt to make it.")
-def main(config: Path, servers: int, base: int, number: int, nonce: str) -> None:
-    """Write the shards of checkpoint NUMBER: checkpoint BASE and the logs after it."""
+def main(config: Path, base: int, number: int, nonce: str) -> None:
+    """Write the shards of checkpoint NUMBER: checkpoint BASE and the logs after it.
+
+    Standard input has the servers' routing table, as it travels.
+    """
     try:
         job = JobConfig.load(config)
         log.configure("log-to-checkpoint", job.log_level, job.log_format, job=job.job_name)
         keep_freed_memory()
         logs = JobFolder(config.parent).update_log
-        made = recovered(logs, job.checkpoint_dir, servers, base, number, nonce)
+        table = pb.RoutingTable.FromString(sys.stdin.buffer.read())
+        routing = Routing.from_message(table)
+        made = recovered(logs, job.checkpoint_dir, routing, base, number, nonce)
     except (UserError, CheckpointError, OSError) as error:
         click.echo(f"Error: {without_secrets(str(error))}", err=True)
         sys.exit(EXIT_USER_ERROR)
@@ -57,13 +63,13 @@ def main(config: Path, servers: int, base: int, number: int, nonce: str) -> None
 
 
 def recovered(
-    logs: Path, root: str, servers: int, base: int, number: int, nonce: str
+    logs: Path, root: str, routing: Routing, base: int, number: int, nonce: str
 ) -> dict[str, object]:
     """Make the shards; returns what is to be printed.
 
     Raises CheckpointError if checkpoint `base` is not good, OSError if files cannot be written.
     """
-    storage, routing = open_storage(root), Routing.even(servers)
+    storage, servers = open_storage(root), routing.servers
     attempt = Attempt(storage.child(folder_name(number)), number, nonce)
     shards, replayed, why, seen = [], 0, [], Seen()
     for server in range(servers):
@@ -71,7 +77,7 @@ def recovered(
         restored = partial(_restored, storage, base, server, routing, pushes)
         sink = FileSink(logs, server, 0, sync=False)
         try:
-            done = recover(sink, server, servers, restored, pushes, Progress())
+            done = recover(sink, server, routing.dense, restored, pushes, Progress())
         finally:
             sink.close()
         replayed += done.count
@@ -79,6 +85,8 @@ def recovered(
         if done.why:
             why.append(f"ps-{server}: {done.why}")
         if done.model is not None:
+            # As a server does when it registers.
+            moved_rows.remove(done.model, routing.owners != server)
             at = cut(done.model, pushes)
             told = done.seen.to_json()
             shards.append(write_shard(attempt, server, routing, done.model, at, journal=told))

@@ -100,16 +100,30 @@ class Job:
         """What a display would have told so far, a line each."""
         return list(self._display.messages)
 
-    def scale(self, workers: int) -> None:
-        """Change how many workers the job wants. Raises UserError if it does not run."""
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise UserError(f"workers must be an integer of at least 1, not {workers!r}")
+    def scale(self, workers: int | None = None, servers: int | None = None) -> None:
+        """Change how many workers or servers the job wants. Raises UserError if it does not run."""
+        for name, count in {"workers": workers, "servers": servers}.items():
+            if count is not None and (
+                isinstance(count, bool) or not isinstance(count, int) or count < 1
+            ):
+                raise UserError(f"{name} must be an integer of at least 1, not {count!r}")
+        if workers is None and servers is None:
+            raise UserError("give workers, servers or both")
         if self._namespace is None:
-            local_master.scale(self._folder, workers)
+            local_master.scale(self._folder, workers, servers)
         else:
             from shoal.client import cluster_jobs  # late: the Kubernetes library is large
 
-            cluster_jobs.scale(cluster_jobs.handle_of(self.name, self._namespace), workers)
+            handle = cluster_jobs.handle_of(self.name, self._namespace)
+            cluster_jobs.scale(handle, workers, servers)
+
+    def rebalance(self) -> bool:
+        """Have the servers do equal shares; whether rows move for it. Raises UserError."""
+        if self._namespace is None:
+            return local_master.rebalance(self._folder)
+        from shoal.client import cluster_jobs  # late: the Kubernetes library is large
+
+        return cluster_jobs.rebalance(cluster_jobs.handle_of(self.name, self._namespace))
 
     def stop(self) -> None:
         """Have the job stop, as Ctrl-C does; `result()` waits for its end."""

@@ -23,7 +23,7 @@ from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import decode
-from shoal.proto.routing import flat_size, slice_of
+from shoal.proto.routing import flat_size
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import PagedFile
@@ -218,7 +218,7 @@ def _vectors(
 ) -> dict[str, Float32]:
     described = checkpoint.shards[server]["files"][file]
     path = checkpoint.folder.path(described["name"])
-    ours = slice_of(size, server, len(checkpoint.shards))
+    ours = checkpoint.routing.dense_slice(size, server)
     pieces = list(arrow.read(checkpoint.folder, described, arrow.vector_columns(names)))
     if len(pieces) != 1 or any(each.size != ours.stop - ours.start for each in pieces[0].values()):
         raise CheckpointError(f"{path}: not the {ours.stop - ours.start} elements of its slice")

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.words import counted
 from shoal.cli import threads
 from shoal.cli.explain import explain
 from shoal.cli.finding import ROLES, command, console_here, guarded, here, on_kubernetes
@@ -34,7 +35,7 @@ def register(group: click.Group) -> None:
     """Add the commands to `group`."""
     group.add_command(zoo)
     group.add_command(compare)
-    for each in (jobs, status, top, logs, dashboard, scale, stop, delete):
+    for each in (jobs, status, top, logs, dashboard, scale, rebalance, stop, delete):
         group.add_command(each)
     for each in (threads.stacks, threads.profile, explain):
         group.add_command(each)
@@ -262,17 +263,46 @@ def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None
 
 @command
 @click.argument("job")
-@click.option("--num-workers", required=True, type=click.IntRange(1), help="From now on.")
-def scale(job: str, num_workers: int, namespace: str) -> None:
-    """Change how many workers a running job wants. JOB is a folder or a name."""
+@click.option("--num-workers", type=click.IntRange(1), help="From now on.")
+@click.option(
+    "--servers",
+    "--num-ps",
+    "num_ps",
+    type=click.IntRange(1),
+    help="Parameter servers from now on. Rows move to them, or away, while the job trains.",
+)
+def scale(job: str, num_workers: int | None, num_ps: int | None, namespace: str) -> None:
+    """Change how many workers or servers a running job wants. JOB is a folder or a name."""
+    if num_workers is None and num_ps is None:
+        raise click.UsageError("give --num-workers, --servers or both")
     if (folder := here(job, namespace)) is not None:
         from shoal.client import local_master
 
-        local_master.scale(folder, num_workers)
+        local_master.scale(folder, num_workers, num_ps)
     else:
         of, handle = on_kubernetes(job, namespace)
-        of.scale(handle, num_workers)
-    echo(f"job {job} now wants {num_workers} workers")
+        of.scale(handle, num_workers, num_ps)
+    if num_workers is not None:
+        echo(f"job {job} now wants {counted(num_workers, 'worker')}")
+    if num_ps is not None:
+        echo(f"job {job} now wants {counted(num_ps, 'server')}")
+
+
+@command
+@click.argument("job")
+def rebalance(job: str, namespace: str) -> None:
+    """Have the servers of a running job do equal shares. JOB is a folder or a name.
+
+    Rows move from the busiest servers to the others while the job trains.
+    """
+    if (folder := here(job, namespace)) is not None:
+        from shoal.client import local_master
+
+        moves = local_master.rebalance(folder)
+    else:
+        of, handle = on_kubernetes(job, namespace)
+        moves = of.rebalance(handle)
+    echo(f"the servers of job {job} {'are about to' if moves else 'already'} do equal shares")
 
 
 @command

@@ -23,6 +23,7 @@ from shoal.base.words import duration
 from shoal.client.display import block
 from shoal.client.explaining import ask_master
 from shoal.client.profile import Profile, profile_of
+from shoal.client.scaling import have, rebalanced
 from shoal.client.stacks import stacks_of
 from shoal.cluster import explain, manifests
 from shoal.cluster.api import CALL_SECONDS as API_SECONDS
@@ -32,7 +33,7 @@ from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import CallError, WireError
+from shoal.proto.errors import CallError
 from shoal.proto.protocol import mismatch
 from shoal.proto.rpc import Connection
 from shoal.result import JobResult
@@ -261,15 +262,16 @@ def stop(handle: JobHandle) -> None:
         master.call(methods.STOP_JOB, pb.StopJobRequest(reason="shoal stop"))
 
 
-def scale(handle: JobHandle, workers: int) -> None:
-    """Change how many workers a running job wants. Raises UserError."""
+def scale(handle: JobHandle, workers: int | None, servers: int | None = None) -> None:
+    """Change how many workers or servers a running job wants. Raises UserError."""
     with master_of(handle) as master:
-        try:
-            master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
-        except WireError as error:
-            if error.kind != pb.BAD_REQUEST:
-                raise
-            raise UserError(f"--num-workers: {error.message}") from error
+        have(master, workers, servers)
+
+
+def rebalance(handle: JobHandle) -> bool:
+    """Have the servers do equal shares; whether rows move for it. Raises UserError."""
+    with master_of(handle) as master:
+        return rebalanced(master)
 
 
 def audit(handle: JobHandle) -> str:

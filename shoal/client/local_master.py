@@ -14,6 +14,7 @@ from shoal.client.display import block
 from shoal.client.local_jobs import processes_table, running, state_of, way_on
 from shoal.client.processes import process_of
 from shoal.client.profile import Profile, profile_of, spied
+from shoal.client.scaling import have, rebalanced
 from shoal.client.stacks import stacks_of
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
@@ -68,10 +69,16 @@ def stop(folder: JobFolder) -> None:
         master.call(methods.STOP_JOB, pb.StopJobRequest(reason="shoal stop"))
 
 
-def scale(folder: JobFolder, workers: int) -> None:
-    """Change how many workers a running job wants. Raises UserError."""
+def scale(folder: JobFolder, workers: int | None, servers: int | None = None) -> None:
+    """Change how many workers or servers a running job wants. Raises UserError."""
     with master_of(folder) as master:
-        master.call(methods.SCALE_JOB, pb.ScaleJobRequest(num_workers=workers))
+        have(master, workers, servers)
+
+
+def rebalance(folder: JobFolder) -> bool:
+    """Have the servers do equal shares; whether rows move for it. Raises UserError."""
+    with master_of(folder) as master:
+        return rebalanced(master)
 
 
 def profile(folder: JobFolder, role: str, index: int, seconds: float) -> Profile:

@@ -112,7 +112,7 @@ def test_what_is_no_plain_push_is_returned_as_it_came(served, frame):
 
 def test_after_the_end_of_pushes_there_is_none(served):
     assert served.answerer.push(push(0, 1, [1])) is not None
-    served.answerer.close_pushes()
+    served.answerer.take_pushes(False)
     assert served.answerer.push(push(0, 2, [1])) is None
     assert served.records[0].sequence == 1
 

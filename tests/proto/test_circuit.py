@@ -42,7 +42,7 @@ def server():
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     """Between two tries, however many there were."""
-    monkeypatch.setattr("shoal.proto.circuit.backoff_seconds", lambda attempt: 0.05)
+    monkeypatch.setattr("shoal.proto.circuit.backoff_seconds", lambda attempt, first=0: 0.05)
 
 
 @pytest.fixture
@@ -348,8 +348,8 @@ def test_whoever_fails_in_its_turn_leaves_it_to_the_others(server, circuit, monk
     tried, go_on = threading.Event(), threading.Event()
     errors, answers = [], []
 
-    def broken_once(attempt):
-        monkeypatch.setattr("shoal.proto.circuit.backoff_seconds", lambda attempt: 0.01)
+    def broken_once(attempt, first=0):
+        monkeypatch.setattr("shoal.proto.circuit.backoff_seconds", lambda attempt, first=0: 0.01)
         tried.set()
         go_on.wait(60)
         raise OverflowError(attempt)

@@ -22,7 +22,9 @@ assert frame.f_locals["progress"].stopped.wait({patience})
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_a_worker_told_to_end_while_tensorflow_is_imported_leaves_in_order(tmp_path, number):
-    (tmp_path / "tensorflow.py").write_text(SIGNALLED_ON_IMPORT.format(number=number, patience=PATIENCE))
+    (tmp_path / "tensorflow.py").write_text(
+        SIGNALLED_ON_IMPORT.format(number=number, patience=PATIENCE)
+    )
     config = tmp_path / "job.json"
     config.write_text(JobConfig(model_def="a.b", training_data="c").to_json())
     ended = subprocess.run(

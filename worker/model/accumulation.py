@@ -61,8 +61,8 @@ def average(pushes: Sequence[Push], dims: Sequence[int], clip: Clip) -> Push:
         pushes[-1],
         tables={table: (ids, tables[table].numpy()) for table, (ids, _) in rows.items()},
         dense=(clipped.numpy(), np.sum([each.dense[1] for each in pushes], axis=0)),
-        versions=[min(each) for each in zip(*(push.versions for push in pushes), strict=True)],
-        times=[min(each) for each in zip(*(push.times for push in pushes), strict=True)],
-        applied=[min(each) for each in zip(*(push.applied for push in pushes), strict=True)],
+        versions=[min(each) for each in zip(*(push.versions for push in pushes), strict=False)],
+        times=[min(each) for each in zip(*(push.times for push in pushes), strict=False)],
+        applied=[min(each) for each in zip(*(push.applied for push in pushes), strict=False)],
         event_time=median([push.event_time for push in pushes if push.event_time is not None]),
     )

@@ -130,6 +130,11 @@ class RowCache:
         """Find what is held and fresh enough."""
         return Cached(self, ids)
 
+    def moved(self, servers: int) -> None:
+        """Rows are at other servers now, whose versions say nothing of what is held."""
+        self.versions = np.zeros(servers, np.int64)
+        self._empty()
+
     def at(self, versions: Sequence[int]) -> None:
         """The servers are at these versions.
 

@@ -40,7 +40,7 @@ Frame = bytes | Pieces
 
 
 class DenseValues:
-    """The flat dense vectors as a worker has them, of which each server owns a slice.
+    """The flat dense vectors as a worker has them, of which each of `servers` servers owns a slice.
 
     trainable, state: the vectors, float32 [n], as last set or pulled; not to be written to.
 
@@ -53,6 +53,10 @@ class DenseValues:
         self.trainable: Float32 = np.zeros(0, np.float32)
         self.state: Float32 = np.zeros(0, np.float32)
         self.versions = [-1] * servers
+
+    def known(self, servers: int) -> list[int]:
+        """`versions`, of so many servers: -2 of those that have no slice."""
+        return [*self.versions, *[-2] * (servers - self._servers)]
 
     def set(self, trainable: Float32, state: Float32) -> None:
         """The values to begin with."""
@@ -111,37 +115,51 @@ class ServerCalls:
         self.routing = Routing.from_message(reply.routing)
         self.data_known = reply.data_known
         self._routing_lock = threading.Lock()
-        self._circuits = [
-            Circuit(
+        self._circuit = partial(
+            Circuit,
+            identity=identity,
+            patience=patience,
+            cancelled=cancelled,
+            flag="--server-patience-seconds",
+        )
+        self._token = token
+        # Of servers by index, also of those that have left since.
+        self._circuits: list[Circuit] = []
+        self._acknowledged: list[pb.LastPush] = []
+        # The push that was sent last to each server, which may be answered and not noted yet.
+        self._sent: list[tuple[pb.LastPush, Attempt[bytes]] | None] = []
+        self._known_versions: list[int] = []
+        self._have(reply.servers)
+        self._spec = pb.ModelSpec()
+        dense = self.routing.dense
+        self.dense, self._first = DenseValues(dense), DenseValues(dense)
+        self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
+        self._noting = threading.Lock()
+        self.version = 0
+
+    def _have(self, addresses: Sequence[str]) -> None:
+        """Have connections to these servers, beside those that there are."""
+        for server, address in list(enumerate(addresses))[len(self._circuits) :]:
+            self._acknowledged.append(pb.LastPush())
+            self._sent.append(None)
+            self._known_versions.append(0)
+            circuit = self._circuit(
                 f"parameter server {server}",
                 partial(self._locate, server),
                 address,
-                peer=peer_name(token, "ps", server),
-                identity=identity,
-                patience=patience,
-                cancelled=cancelled,
-                flag="--server-patience-seconds",
+                peer=peer_name(self._token, "ps", server),
                 server=server,
             )
-            for server, address in enumerate(reply.servers)
-        ]
-        self._spec = pb.ModelSpec()
-        self.dense, self._first = DenseValues(len(self)), DenseValues(len(self))
-        self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
-        self._noting = threading.Lock()
-        self._acknowledged = [pb.LastPush()] * len(self)
-        # The push that was sent last to each server, which may be answered and not noted yet.
-        self._sent: list[tuple[pb.LastPush, Attempt[bytes]] | None] = [None] * len(self)
-        self._known_versions = [0] * len(self)
-        self.version = 0
+            self._circuits.append(circuit)
 
     def __len__(self) -> int:
-        return len(self._circuits)
+        return self.routing.servers
 
     @property
     def away(self) -> list[int]:
         """The servers, by index, for which calls wait."""
-        return [server for server, circuit in enumerate(self._circuits) if circuit.away]
+        here = self._circuits[: len(self)]
+        return [server for server, circuit in enumerate(here) if circuit.away]
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,7 +169,10 @@ class ServerCalls:
     def _locate(self, server: int) -> str:
         """Where a server is now. Without a retry: who waits for the server asks again."""
         request = pb.GetRoutingRequest(addresses_only=True)
-        return self._master.call(methods.GET_ROUTING, request, patience=0.0).servers[server]
+        addresses = self._master.call(methods.GET_ROUTING, request, patience=0.0).servers
+        if server >= len(addresses):
+            raise WireError(pb.STALE_ROUTING, f"parameter server {server} has left the job")
+        return addresses[server]
 
     # ------------------------------------------------------------ registering
 
@@ -168,12 +189,12 @@ class ServerCalls:
 
         Raises UserError for dense variables too large for these servers.
         """
-        _check_slices(trainable.size, state.size, len(self))
+        _check_slices(trainable.size, state.size, self.routing.dense)
         self._spec = spec
         for values in (self.dense, self._first):
             values.set(trainable, state)
         # All at once: each begins to read its shard of --restore-from when it is asked.
-        requests = [self._registration(server) for server in range(len(self))]
+        requests = [self._registration(server) for server in range(len(self._circuits))]
         begun = [
             circuit.start(methods.REGISTER, request)
             for circuit, request in zip(self._circuits, requests, strict=True)
@@ -271,7 +292,7 @@ class ServerCalls:
 
     def read_table(self, table: int) -> Iterator[bytes]:
         """The frames of a table's rows, server after server."""
-        for circuit in self._circuits:
+        for circuit in self._circuits[: len(self)]:
             yield from circuit.stream(methods.READ_TABLE, pb.ReadTableRequest(table=table))
 
     def follow_routing(self, error: WireError, used: Routing) -> None:
@@ -285,6 +306,7 @@ class ServerCalls:
             routing = Routing.from_message(reply.routing)
             if routing.epoch <= used.epoch:
                 raise error
+            self._have(reply.servers)
             self.routing = routing
 
 

@@ -71,7 +71,7 @@ class ServerGroup:
         )
         self._cache_size = cache_bytes, cache_staleness
         self.pulls = Puller(self._calls, cancelled, value_type, whole_updates=whole_updates)
-        self.in_flight = InFlightPushes(len(self._calls))
+        self.in_flight = InFlightPushes(self._calls.routing.dense)
         self._pushes = Pusher(self._calls, self.in_flight, value_type)
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class ServerGroup:
         """Set rows of a table: ids int64 [n] without repeats, rows float32 [n, dim]."""
         while True:
             routing = self.routing
-            parts, _ = split_by_owner({table: (ids, rows)}, routing, len(self))
+            parts, _ = split_by_owner({table: (ids, rows)}, routing)
             header = pb.AssignRowsRequest(routing_epoch=routing.epoch, table=table)
             requests = [frames.pieces(header, part[table]) for part in parts]
             try:

@@ -9,6 +9,7 @@ is the servers' (ps/tables.py).
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -65,11 +66,13 @@ class InFlightPushes:
     One thread may compute pushes while another one sends them.
     """
 
-    def __init__(self, servers: int) -> None:
+    def __init__(self, dense: int) -> None:
+        """dense: how many servers have slices of the dense variables."""
+        self._dense = dense
         self._lock = threading.Lock()
         self._computed: dict[int, _Computed] = {}  # by the push's number, in their order
         # Of each server, the sequence numbers applied that no pull was seen to have.
-        self._unseen: list[list[int]] = [[] for _ in range(servers)]
+        self._unseen: defaultdict[int, list[int]] = defaultdict(list)
 
     def restart(self) -> None:
         """Forget pushes that were computed and never sent: a pipeline ended early."""
@@ -115,7 +118,7 @@ class InFlightPushes:
         counts = [0] * servers
         for own, lacking in pushes:
             for server in np.flatnonzero(lacking).tolist():
-                some = slice_of(own.size, server, servers)
+                some = slice_of(own.size, server, self._dense)
                 change[some] += own[some]
                 counts[server] += 1
         return Missing(counts, change if change.size else None)

@@ -70,12 +70,14 @@ class Puller:
         self._whole_updates = whole_updates
         self._dims: list[int] = []
         self.cache: RowCache | None = None
+        self._epoch = calls.routing.epoch  # of the table by which rows were cached
 
     def register(self, dims: list[int], cache_bytes: int, cache_staleness: int) -> None:
         """Pull rows of these lengths from now on, one a table. cache_...: as of RowCache."""
         self._dims = dims
         if cache_bytes:
-            self.cache = RowCache(cache_bytes, cache_staleness, dims, len(self._calls))
+            servers = self._calls.routing.servers
+            self.cache = RowCache(cache_bytes, cache_staleness, dims, servers)
 
     def pull(
         self, calls: Sequence[Sequence[Int64]], *, training: bool, exact: bool = False
@@ -103,12 +105,17 @@ class Puller:
         Raises WireError (`ROUTING_ERRORS`) if that is old.
         """
         calls, dense = self._calls, self._calls.dense
+        if self.cache is not None and routing.epoch != self._epoch:
+            self.cache.moved(routing.servers)
+            self._epoch = routing.epoch
         # Evaluation and prediction see the servers' own values.
         cached = self.cache.look_up(ids) if self.cache is not None and training else None
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
         plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
-        requests = plan.requests(routing.epoch, dense.versions, training, calls.caller)
+        requests = plan.requests(
+            routing.epoch, dense.known(routing.servers), training, calls.caller
+        )
         answers: list[Answer] = list(calls.all(methods.PULL, requests, plan.take))
         newer: dict[int, tuple[Float32, Float32]] = {}
         for server, answer in enumerate(answers):

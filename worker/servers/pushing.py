@@ -82,19 +82,20 @@ class Pusher:
         Returns when every server has applied them, each once.
         """
         calls = self._calls
-        servers = range(len(calls))
-        dense = {server: calls.dense.slices(*push.dense, server) for server in servers}
+        routing = calls.routing
+        # Each server gets a push, also one that is for it without values: so all have the same
+        # last push of this worker, and are at the same step.
+        wanted = set(range(routing.servers))
         tables = push.tables
         staleness = 0
         while True:
-            routing = calls.routing
-            parts, owners = split_by_owner(tables, routing, len(calls))
+            parts, owners = split_by_owner(tables, routing)
             self._sequence += 1
             header = self._header(push, routing.epoch)
             requests = {
-                server: self._frame(push, server, header, parts[server], dense.get(server))
-                for server in servers
-                if server in dense or any(ids.size for ids, _ in parts[server].values())
+                server: self._frame(push, server, header, parts[server], server in wanted)
+                for server in range(routing.servers)
+                if server in wanted or any(ids.size for ids, _ in parts[server].values())
             }
             # Before they go out: a pull may see one of them applied before its answer is here.
             self._in_flight.sent(push.number, requests, self._sequence)
@@ -131,7 +132,16 @@ class Pusher:
             # A refusal changes nothing on that server: what it was to get goes out
             # again under a new number, routed by the new table.
             calls.follow_routing(next(iter(refusals.values())), routing)
-            dense = {server: dense[server] for server in refusals if server in dense}
+            known, routing = routing.servers, calls.routing
+            if len(refusals) < len(requests):
+                # Servers leave when a push is on all of them or on none.
+                refusals = {each: why for each, why in refusals.items() if each < routing.servers}
+                if not refusals:
+                    self.acknowledged = self._sequence
+                    return staleness
+            wanted &= set(refusals)
+            wanted |= set(range(known, routing.servers))
+            wanted &= set(range(routing.servers))
             refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
             tables = {
                 table: (ids[refused[table]], gradients[refused[table]])
@@ -160,11 +170,17 @@ class Pusher:
         server: int,
         common: pb.PushRequest,
         part: dict[int, tuple[Int64, Float32]],
-        dense: tuple[Float32, Float32] | None,
+        with_dense: bool,
     ) -> frames.Pieces:
         header = pb.PushRequest()
         header.CopyFrom(common)
-        header.pulled_version = push.versions[server]
-        header.pulled_time = push.times[server]
-        header.own_pushes = self._in_flight.applied_after(server, push.applied[server])
+        if server < len(push.versions):
+            header.pulled_version = push.versions[server]
+            header.pulled_time = push.times[server]
+            applied = push.applied[server]
+        else:
+            # It came since the pull, and began at the others' version.
+            header.pulled_version, applied = max(push.versions), max(push.applied)
+        header.own_pushes = self._in_flight.applied_after(server, applied)
+        dense = self._calls.dense.slices(*push.dense, server) if with_dense else None
         return push_frame(header, part, dense, self._value_type)

@@ -172,12 +172,13 @@ def push_frame(
 
 
 def split_by_owner(
-    tables: dict[int, tuple[Int64, Float32]], routing: Routing, servers: int
+    tables: dict[int, tuple[Int64, Float32]], routing: Routing
 ) -> tuple[list[dict[int, tuple[Int64, Float32]]], dict[int, Int64]]:
     """The parts of each server, and the owner of each id of each table.
 
     tables: position -> (ids, what belongs to them), as the parts.
     """
+    servers = routing.servers
     if servers == 1:
         return [tables], {table: np.zeros(ids.size, np.int64) for table, (ids, _) in tables.items()}
     parts: list[dict[int, tuple[Int64, Float32]]] = [{} for _ in range(servers)]

@@ -1,0 +1,257 @@
+"""Moves of routing slots between servers: which table holds, and what becomes of the next one.
+
+A move leads to the table of the next epoch. It is written down when it begins, and again when it is
+decided: that is the one moment from which the new table holds. A master that was started again
+gives up a move that was not decided by then, and completes one that was. Servers come by a move,
+and leave by one. Owns that state; the calls are move_slots.py's, which slots go where is
+placement.py's. No I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+from shoal.base.transitions import Transitions
+from shoal.base.words import counted, size
+from shoal.config.job import JobConfig
+from shoal.master.job.instructions import (
+    Instruction,
+    MoveSlots,
+    SettleServers,
+    StartProcess,
+    TerminateProcess,
+)
+from shoal.master.job.members import ProcessState, ServerMember
+from shoal.master.job.membership import Membership
+from shoal.master.job.placement import Weights, balanced
+from shoal.master.work.ids import ServerId, Start
+from shoal.master.work.phases import Phase
+from shoal.master.work.record import JobRecord
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.routing import Routing
+
+RETRY_SECONDS = 3.0
+"""Before a move that failed is tried again."""
+
+TRIES = 5
+"""Moves that may fail, one after the other, until the servers stay as they are."""
+
+
+class Moving(enum.Enum):
+    """Where the next move stands."""
+
+    IDLE = "none is under way"
+    ORDERED = "one is to begin"
+    BEGUN = "rows move"
+    SETTLING = "it is decided, or given up, and the servers are told"
+
+
+TRANSITIONS = Transitions(
+    "the move under way",
+    {
+        Moving.IDLE: {Moving.ORDERED, Moving.BEGUN, Moving.IDLE},
+        Moving.ORDERED: {Moving.BEGUN, Moving.IDLE},
+        Moving.BEGUN: {Moving.SETTLING, Moving.IDLE},
+        Moving.SETTLING: {Moving.IDLE, Moving.SETTLING},
+    },
+)
+
+
+class Moves:
+    """The moves of one job.
+
+    routing: the table that holds. count, failures: of moves that were completed and given up.
+    wants_checkpoint: a move was completed, and no checkpoint has been begun since.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        members: Membership,
+        record: JobRecord,
+        instructions: list[Instruction],
+    ) -> None:
+        self._sync = config.sync
+        self._members = members
+        self._record = record
+        self._instructions = instructions
+        self.routing = Routing.even(config.num_ps)
+        self.servers_wanted = config.num_ps
+        self.count = self.failures = 0
+        self.wants_checkpoint = False
+        self._stage = Moving.IDLE
+        self._next: Routing | None = None  # the table that the move under way leads to
+        self._wanted: Routing | None = None  # by weights, once
+        self._tries = 0
+        self._after = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a move is under way, or about to be."""
+        return self._stage is not Moving.IDLE
+
+    @property
+    def pending(self) -> bool:
+        """Whether servers are to come or to leave, or slots to move."""
+        changes = self.servers_wanted != self.routing.servers
+        return self.under_way or changes or self._wanted is not None
+
+    def _go(self, target: Moving) -> None:
+        self._stage = TRANSITIONS.step(self._stage, target)
+
+    # ------------------------------------------------------------ what is wanted
+
+    def check_servers(self, count: int) -> None:
+        """Raises WireError(BAD_REQUEST) if the job cannot have so many servers."""
+        if self._sync:
+            raise WireError(
+                pb.BAD_REQUEST,
+                "with --sync the number of servers stays: stop the job and go on with --resume "
+                "and another --num-ps",
+            )
+        if count < self.routing.dense:
+            raise WireError(
+                pb.BAD_REQUEST,
+                f"the first {counted(self.routing.dense, 'server')} of this job have its dense "
+                "variables and stay. To have fewer, stop the job and go on with --resume and "
+                "another --num-ps",
+            )
+
+    def want_servers(self, count: int, why: str, now: float) -> None:
+        """From now on so many servers are wanted."""
+        self.servers_wanted = count
+        self._tries = 0
+        reason = f": {why}" if why else ""
+        self._record.note(now, f"{counted(count, 'server')} from now on{reason}")
+        for index in range(self.routing.servers, count):
+            if (server := ServerId(index)) not in self._members.joining:
+                member = self._members.join_server(server)
+                self._instructions.append(StartProcess(Start(server, member.start(now))))
+        for server in [each for each in self._members.joining if each.index >= count]:
+            if self._stage in (Moving.IDLE, Moving.ORDERED):
+                self._leave(self._members.joining[server])
+
+    def _leave(self, member: ServerMember) -> None:
+        self._members.server_left(member.id)
+        if member.state is not ProcessState.DEAD:
+            self._instructions.append(TerminateProcess(Start(member.id, member.incarnation)))
+
+    def rebalanced(self, weights: Weights | None) -> pb.RoutingTable | None:
+        """The table of equal shares; None if nothing would move. weights: as of `balanced`."""
+        owners = balanced(self.routing.owners, self.routing.servers, weights, tolerance=0.05)
+        if np.array_equal(owners, self.routing.owners):
+            return None
+        return self._table(owners, self.routing.servers).to_message()
+
+    def want_table(self, table: pb.RoutingTable, why: str, now: float) -> None:
+        """Slots are to be where this table says."""
+        self._wanted = Routing.from_message(table)
+        self._tries = 0
+        self._record.note(now, why)
+
+    def _table(self, owners: np.ndarray, servers: int) -> Routing:
+        return Routing(self.routing.epoch + 1, servers, owners, self.routing.dense)
+
+    # ------------------------------------------------------------ the course of a move
+
+    def tick(self, phase: Phase, now: float, *, checkpoint: bool) -> None:
+        """Have a move begin if one is wanted. checkpoint: one is under way."""
+        ready = phase is Phase.TRAINING and self._members.servers_ready and not checkpoint
+        if self.under_way or not ready or now < self._after or not self.pending:
+            return
+        if any(each.state is not ProcessState.ALIVE for each in self._members.joining.values()):
+            return
+        if self.servers_wanted != self.routing.servers:
+            owners = balanced(self.routing.owners, self.servers_wanted)
+            table = self._table(owners, self.servers_wanted)
+        else:
+            assert self._wanted is not None
+            if self._wanted.servers != self.routing.servers:
+                self._wanted = None
+                return
+            table = self._table(self._wanted.owners, self.routing.servers)
+        self._go(Moving.ORDERED)
+        self._instructions.append(MoveSlots(table.to_message()))
+
+    def begun(self, table: pb.RoutingTable) -> None:
+        """Rows begin to move."""
+        self._next = Routing.from_message(table)
+        self._go(Moving.BEGUN)
+
+    def committed(self) -> None:
+        """The rows are where they are to be: from now on the new table holds."""
+        table, self._next = self._next, None
+        assert table is not None
+        before, self.routing = self.routing, table
+        self._wanted = None
+        self._go(Moving.SETTLING)
+        for index in range(before.servers, table.servers):
+            self._members.server_joined(ServerId(index))
+        for index in range(table.servers, before.servers):
+            self._leave(self._members.servers[ServerId(index)])
+
+    def ended(
+        self, slots: int, rows: int, moved: int, seconds: float, paused: float, now: float
+    ) -> None:
+        """All servers know that the move is over. moved: bytes."""
+        self._go(Moving.IDLE)
+        self._tries = 0
+        self.count += 1
+        self.wants_checkpoint = True
+        self._record.note(
+            now,
+            f"{slots:,} of {self.routing.owners.size:,} slots have moved, {rows:,} rows and "
+            f"{size(moved)}, in {seconds:.1f} s; no push was taken for {paused * 1000:.0f} ms",
+        )
+
+    def failed(self, why: str, now: float) -> None:
+        """The move was given up, and all servers know it: the table stays."""
+        self._next = None
+        self._go(Moving.IDLE)
+        self.failures += 1
+        self._tries += 1
+        self._after = now + RETRY_SECONDS
+        said = f"warning: rows could not be moved, and stay where they are: {why}"
+        if self._tries < TRIES:
+            self._record.note(now, f"{said}; it is tried again")
+            return
+        self._record.note(now, f"{said}. It was tried {TRIES} times")
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self.servers_wanted, self._wanted, self._tries = self.routing.servers, None, 0
+        for member in list(self._members.joining.values()):
+            self._leave(member)
+
+    def joiner_failed(self, why: str, now: float) -> None:
+        """A server that was to come cannot be started."""
+        self._record.note(now, f"warning: {why}. The servers stay as they are")
+        if not self.under_way:
+            self._give_up()
+
+    # ------------------------------------------------------------ other masters, other courses
+
+    def master_restarted(self) -> None:
+        """Have the servers be told which table holds, if a move was under way."""
+        if self._stage is Moving.ORDERED:
+            self._go(Moving.IDLE)
+        if self._stage in (Moving.BEGUN, Moving.SETTLING):
+            decided = self._stage is Moving.SETTLING
+            self._instructions.append(SettleServers(decided))
+
+    def resumed(self, config: JobConfig) -> None:
+        """The job goes on with new processes, of which so many are servers."""
+        self._sync = config.sync
+        epoch = self.routing.epoch + 1
+        # By the same table, no row has to be read from another server's files.
+        if config.num_ps == self.routing.servers == self.routing.dense:
+            self.routing = Routing(epoch, config.num_ps, self.routing.owners)
+        else:
+            self.routing = Routing.even(config.num_ps, epoch)
+        self.servers_wanted = config.num_ps
+        self._stage, self._next, self._wanted = Moving.IDLE, None, None
+        self._tries, self._after = 0, 0.0
+        self.wants_checkpoint = False

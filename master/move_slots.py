@@ -1,0 +1,301 @@
+"""Moving routing slots: the calls to the servers, and their order.
+
+The servers that have the slots send rows in rounds, each what changed since the round before, while
+training goes on. Then no server takes pushes; what one of them has of a worker's push the others
+let in, so that each push is on all servers or on none; and a last round follows. The master's word
+in the journal decides the move. From then on the new table holds, whoever dies; until then the old
+one does. Owns that order. When, and what follows, is job/moves.py's; what servers do is
+ps/moving.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from shoal.errors import Error
+from shoal.master.job.instructions import FenceWorker
+from shoal.master.servers import Place, ServerConnections
+from shoal.master.work.ids import ServerId
+from shoal.proto import faults
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import CallError
+from shoal.proto.routing import Routing
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+SHORT_SECONDS = 0.05
+"""A round that takes no longer is followed by the last one."""
+
+ROUNDS = 12
+"""At most, before the last one."""
+
+SHRINKS = 0.7
+"""A round that takes more than this part of the one before says that no later one will be short."""
+
+EQUAL_SECONDS = 5.0
+"""For workers to repeat the pushes that some servers have and others not."""
+
+LOOK_SECONDS = 0.002
+"""Between looks whether they have."""
+
+AGAIN_SECONDS = 0.2
+"""Before a server that could not be told is told again."""
+
+
+class MovingError(Error):
+    """Rows could not be moved; the message says why."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What has moved. size: bytes. seconds: of all; paused: those for which no push was taken."""
+
+    slots: int
+    rows: int
+    size: int
+    seconds: float
+    paused: float
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Where the servers are at one moment. routed: those that have slots; joining: are to get some.
+
+    over: incarnations of workers that are over, of which no push will come any more.
+    """
+
+    routed: Mapping[ServerId, Place]
+    joining: Mapping[ServerId, Place]
+    over: Sequence[FenceWorker]
+
+    @property
+    def all(self) -> dict[ServerId, Place]:
+        """Both."""
+        return {**self.routed, **self.joining}
+
+
+class SlotMover:
+    """Moves slots between the servers of one job, on a thread of the caller's.
+
+    ending: set when the job has ended.
+    """
+
+    def __init__(self, servers: ServerConnections, ending: threading.Event) -> None:
+        self._servers = servers
+        self._ending = ending
+
+    def move(
+        self,
+        before: Routing,
+        message: pb.RoutingTable,
+        there: Servers,
+        commit: Callable[[Mapping[ServerId, Place]], object],
+    ) -> Moved:
+        """Move rows from where the table `before` has them to where `message` has them.
+
+        commit: decides the move, if the servers are still those of `there`. Raises MovingError, and
+        what it raises: then nothing is decided, and the servers are to be told so.
+        """
+        if not all(place.here for place in there.all.values()):
+            raise MovingError("a server is away")
+        with ThreadPoolExecutor(len(there.all), thread_name_prefix="move") as threads:
+            try:
+                return _Move(self._servers, threads, before, message, there).run(commit)
+            except CallError as error:
+                raise MovingError(str(error)) from error
+
+    def settle(
+        self, table: Callable[[], pb.RoutingTable], places: Callable[[], Mapping[ServerId, Place]]
+    ) -> None:
+        """Tell all servers which table holds, now that a move is over, however it went.
+
+        One that is away hears it when it registers. table, places: of the moment.
+        """
+        told: dict[ServerId, int | None] = {}
+        while not self._ending.is_set():
+            left = {
+                server: place
+                for server, place in places().items()
+                if place.here and told.get(server, -1) != place.incarnation
+            }
+            if not left:
+                return
+            with ThreadPoolExecutor(len(left), thread_name_prefix="move") as threads:
+                end = partial(self._end_move, table())
+                heard = dict(zip(left, threads.map(end, left.keys(), left.values()), strict=True))
+            told |= {server: left[server].incarnation for server, said in heard.items() if said}
+            if not all(heard.values()):
+                self._ending.wait(AGAIN_SECONDS)
+
+    def _end_move(self, table: pb.RoutingTable, server: ServerId, place: Place) -> bool:
+        try:
+            self._servers.end_move(server, place, table)
+        except CallError as error:
+            logger.debug("%s was not told that a move is over: %s", server, error)
+            return False
+        return True
+
+
+class _Move:
+    """One move, to its decision."""
+
+    def __init__(
+        self,
+        servers: ServerConnections,
+        threads: ThreadPoolExecutor,
+        before: Routing,
+        message: pb.RoutingTable,
+        there: Servers,
+    ) -> None:
+        self._servers = servers
+        self._threads = threads
+        self._message = message
+        self._there = there
+        self._epoch = message.epoch
+        self._addresses = [place.address for place in there.all.values()]
+        after = Routing.from_message(message)
+        moving = after.owners != before.owners
+        self._slots = int(moving.sum())
+        sources = {ServerId(int(each)) for each in np.unique(before.owners[moving])}
+        self._sources = {each: place for each, place in there.routed.items() if each in sources}
+        self._since = dict.fromkeys(self._sources, 0)
+        self._rows = self._size = 0
+
+    def _of(
+        self, places: Mapping[ServerId, Place], call: Callable[[ServerId, Place], Result]
+    ) -> dict[ServerId, Result]:
+        made = self._threads.map(call, places.keys(), places.values())
+        return dict(zip(places, made, strict=True))
+
+    def run(self, commit: Callable[[Mapping[ServerId, Place]], object]) -> Moved:
+        began = time.monotonic()
+        self._begin()
+        faults.point("move-begun")
+        took = self._round()
+        for _ in range(ROUNDS):
+            if took <= SHORT_SECONDS:
+                break
+            last, took = took, self._round()
+            if took > SHRINKS * last:
+                break
+        frozen = time.monotonic()
+        first = self._freeze()
+        self._round()
+        self._join(first)
+        faults.point("before-move-committed")
+        commit(self._there.all)
+        faults.point("move-committed")
+        self._of(self._there.all, self._set_routing)
+        now = time.monotonic()
+        return Moved(self._slots, self._rows, self._size, now - began, now - frozen)
+
+    def _begin(self) -> None:
+        begun = self._of(
+            self._there.routed,
+            lambda server, at: self._servers.begin_move(server, at, self._message),
+        )
+        reply = next(iter(begun.values()))
+        self._of(
+            self._there.joining,
+            lambda server, at: self._servers.begin_move(server, at, self._message, reply),
+        )
+
+    def _round(self) -> float:
+        """Have rows sent that changed since the last round; returns its seconds."""
+        replies = self._of(
+            self._sources,
+            lambda server, at: self._servers.send_rows(
+                server, at, self._message, self._addresses, self._since[server]
+            ),
+        )
+        self._since = {server: reply.next for server, reply in replies.items()}
+        self._rows += sum(reply.rows for reply in replies.values())
+        self._size += sum(reply.bytes for reply in replies.values())
+        return max((reply.seconds for reply in replies.values()), default=0.0)
+
+    def _freeze(self) -> pb.FreezeReply:
+        """Have no push on some servers only, and no new one on any; what the first one has."""
+        replies = self._of(self._there.routed, partial(self._let_in, ()))
+        give_up = time.monotonic() + EQUAL_SECONDS
+        over = {each.worker.index: each.incarnation for each in self._there.over}
+        while behind := _behind(replies, over):
+            if time.monotonic() > give_up or self._ending_soon():
+                raise MovingError(
+                    f"a push was not repeated within {EQUAL_SECONDS:g} s, which some servers have"
+                )
+            most = _last_of(replies)
+            places = {server: self._there.routed[server] for server in behind}
+            replies |= self._of(places, partial(self._let_in, most))
+            time.sleep(LOOK_SECONDS)
+        return next(iter(replies.values()))
+
+    def _let_in(
+        self, until: Sequence[pb.PushIdentity], server: ServerId, place: Place
+    ) -> pb.FreezeReply:
+        return self._servers.freeze(server, place, self._epoch, until)
+
+    def _ending_soon(self) -> bool:
+        return self._servers.closing
+
+    def _join(self, first: pb.FreezeReply) -> None:
+        request = pb.JoinRequest(
+            epoch=self._epoch,
+            has=first.has,
+            step=first.step,
+            version=first.version,
+            clock=first.clock,
+            fences=[
+                pb.FenceRequest(worker=each.worker.index, incarnation=each.incarnation)
+                for each in self._there.over
+            ],
+        )
+        self._of(self._there.joining, lambda server, at: self._servers.join(server, at, request))
+
+    def _set_routing(self, server: ServerId, place: Place) -> None:
+        try:
+            self._servers.set_routing(server, place, self._message)
+        except CallError as error:
+            # It hears it with the end of the move, or when it registers.
+            logger.debug("%s was not told of the new table: %s", server, error)
+
+
+def _last_of(replies: Mapping[ServerId, pb.FreezeReply]) -> list[pb.PushIdentity]:
+    """The last push of each worker that any server has."""
+    last: dict[int, pb.PushIdentity] = {}
+    for each in (each.identity for reply in replies.values() for each in reply.has):
+        found = last.setdefault(each.worker, each)
+        if (each.incarnation, each.sequence) > (found.incarnation, found.sequence):
+            last[each.worker] = each
+    return list(last.values())
+
+
+def _behind(replies: Mapping[ServerId, pb.FreezeReply], over: Mapping[int, int]) -> list[ServerId]:
+    """The servers that lack the last push of a worker that another one has.
+
+    over: of workers, the incarnation that is over: of it nothing will come.
+    """
+    most = _last_of(replies)
+    behind = []
+    for server, reply in replies.items():
+        has = {
+            each.identity.worker: (each.identity.incarnation, each.identity.sequence)
+            for each in reply.has
+        }
+        if any(
+            has.get(each.worker, (-1, 0)) != (each.incarnation, each.sequence)
+            for each in most
+            if each.incarnation > over.get(each.worker, -1)
+        ):
+            behind.append(server)
+    return behind
