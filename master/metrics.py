@@ -51,7 +51,8 @@ def serving_metrics(job: SharedJob, handlers: Handlers, folder: JobFolder) -> It
 class _Facts:
     """What is true of a job at one moment, beside its status.
 
-    processes: role -> state -> how many. scalings: None without --autoscale. leased: tasks that
+    processes: role -> state -> how many. scalings: None without --autoscale. moves: of rows, by
+    outcome. leased: tasks that
     workers hold. checkpoint_age: seconds, None where none is expected now.
     """
 
@@ -59,6 +60,7 @@ class _Facts:
     processes: dict[str, Counter[str]]
     restarts: Counter[tuple[str, str]]
     scalings: Counter[str] | None
+    moves: Counter[str]
     leased: int
     checkpoints: int
     failed_checkpoints: int
@@ -76,6 +78,7 @@ def _facts(job: Job, now: float) -> _Facts:
         },
         Counter(job.record.restarts),
         Counter(job.record.scalings) if job.autoscaler.wants else None,
+        Counter(completed=job.moves.count, given_up=job.moves.failures),
         sum(task is not None for both in held for task in both),
         job.checkpoints.count,
         job.checkpoints.failures,
@@ -184,6 +187,14 @@ def _of_processes(facts: _Facts) -> Iterator[Metric]:
         for reason in RESTART_REASONS:
             restarts.add_metric([role, reason], facts.restarts[role, reason])
     yield restarts
+    moves = CounterMetricFamily(
+        "shoal_moves",
+        "Moves of rows between servers, by outcome: completed or given up.",
+        labels=["outcome"],
+    )
+    for outcome in ("completed", "given_up"):
+        moves.add_metric([outcome], facts.moves[outcome])
+    yield moves
     if facts.scalings is not None:
         scalings = CounterMetricFamily(
             "shoal_scalings",

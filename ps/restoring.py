@@ -99,10 +99,9 @@ def restore(
 
 def _owned(checkpoint: Checkpoint, server: int, now: Flags, *, own: bool) -> dict[int, Flags]:
     """By shard, the slots whose rows the server takes of it, bool [16384]."""
-    owners = checkpoint.routing.owners
-    found = {shard: now & (owners == shard) for shard in range(len(checkpoint.shards))}
+    found = dict.fromkeys(range(len(checkpoint.shards)), now)
     if own:
-        found[server] = owners == server
+        found[server] = np.ones_like(now)
     return found
 
 

@@ -10,6 +10,7 @@ placement.py's. No I/O, no clock.
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,9 @@ TRANSITIONS = Transitions(
 )
 
 
+_TABLES = ("routing", "_next", "_wanted")
+
+
 class Moves:
     """The moves of one job.
 
@@ -87,6 +91,18 @@ class Moves:
         self._wanted: Routing | None = None  # by weights, once
         self._tries = 0
         self._after = 0.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tables as they travel: a job's state has no arrays.
+        tables = {name: getattr(self, name) for name in _TABLES}
+        packed = {name: table and table.to_message() for name, table in tables.items()}
+        return vars(self) | packed
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        tables = {name: state[name] for name in _TABLES}
+        vars(self).update(state)
+        for name, table in tables.items():
+            setattr(self, name, table and Routing.from_message(table))
 
     @property
     def under_way(self) -> bool:

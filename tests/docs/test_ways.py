@@ -18,7 +18,6 @@ from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
 from tests.master.strategies import config, register, w
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +95,7 @@ def test_a_task_goes_its_way_as_the_page_says(tmp_path):
     job = SharedJob(
         restored := journal.restore(), commit=journal.commit, witnesses=Witnesses(journal)
     )
-    handlers = MasterService(job, Routing.even(1)).handlers()
+    handlers = MasterService(job).handlers()
     job.apply(lambda job, _: register(job, DataDescribed(training=(Source("t", 20),))))
     assert restored.members.workers[w(0)].state == ProcessState.ALIVE
     asked, reported = tables("The way of a task")

@@ -1,54 +1,185 @@
 """Servers that come and leave while a job trains."""
 
+import subprocess
+import sys
+
 import pytest
 
 from shoal.client import local_master
-from tests.jobs.results import SERIAL, applied
-from tests.jobs.running import RunningJob, audited, until
+from shoal.errors import UserError
+from shoal.proto import faults
+from tests.jobs.results import SERIAL, applied, model
+from tests.jobs.running import RunningJob, audited, resume, until
 
 pytestmark = pytest.mark.job
 
 
-def moved(job, count):
-    """Wait until the job has completed so many moves, by its journal."""
-    until(
-        f"{count} moves",
-        lambda: sum(event.method == "move_ended" for event in job.events()) >= count,
-    )
+def moves(job, method="move_ended"):
+    return sum(event.method == method for event in job.events())
 
 
-@pytest.mark.parametrize("durability", ["log", "checkpoint"])
-def test_servers_come_and_leave_and_each_push_is_applied_once(numbered, tmp_path, durability):
+def scaled(job, servers):
+    """Have so many servers, and wait for the move."""
+    before = moves(job)
+    local_master.scale(job.folder, None, servers)
+    until(f"a move to {servers} servers", lambda: moves(job) > before)
+
+
+def test_each_record_counts_once_on_servers_that_come_leave_and_die(numbered, tmp_path):
+    """Also where the last servers die that rows came to, and the job is resumed after all."""
+    gates = [f"step-{step}" for step in (8, 16, 24, 32)]
     with RunningJob(
         "train",
         tmp_path,
         "scaled",
-        environment={"GATES": "step-8 step-16 step-24"},
+        environment={"GATES": " ".join(gates)},
         training_data=numbered[0],
         output=tmp_path / "out",
         num_ps=1,
         num_minibatches_per_task=4,
-        durability=durability,
+        durability="log",
         checkpoint_steps=1000,
         **SERIAL,
     ) as job:
-        job.at_gate("step-8")
-        local_master.scale(job.folder, None, 3)
-        moved(job, 1)
-        job.open("step-8")
-        job.at_gate("step-16")
-        local_master.scale(job.folder, None, 2)
-        moved(job, 2)
+        job.at_gate(gates[0])
+        scaled(job, 3)
+        assert len(job.call_status().servers) == 3
+        assert job.server_status(2).tables[0].rows > 0
+        job.open(gates[0])
+        job.at_gate(gates[1])
+        job.kill("ps", 2)
+        scaled(job, 2)
         until("the end of ps-2", lambda: job.pid("ps", 2) is None)
-        job.open("step-16")
-        job.at_gate("step-24")
+        job.open(gates[1])
+        job.at_gate(gates[2])
         job.kill("ps", 1)
-        job.open("step-24")
+        job.kill("master")
+        job.open(gates[2])
+        job.at_gate(gates[3])
+        scaled(job, 3)
+        job.open(gates[3])
         ended = job.ended().succeeded()
     total, counts = applied(tmp_path / "out")
-    assert len(counts) == 480
-    if durability == "log":
-        assert total == [480, 480]
-        assert set(counts.values()) == {1}
-        assert ended.result["servers"]["lost_pushes"] == 0
-        audited(job.folder)
+    assert total == [480, 480]
+    assert counts == dict.fromkeys(range(480), 1)
+    assert ended.result["servers"]["lost_pushes"] == 0
+    assert audited(job.folder)["updates"]["lost"] == 0
+
+
+POINTS = {
+    "ps": ["rows-sent", "rows-taken", "pushes-frozen", "before-rows-removed"],
+    "master": ["move-begun", "before-move-committed", "move-committed"],
+}
+
+
+@pytest.mark.parametrize("place", ["file", "peer"])
+def test_kills_at_every_point_of_a_move(numbered, tmp_path, place):
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    points = [point for role in POINTS.values() for point in role]
+    gates = [f"step-{5 * number}" for number in range(1, len(points) + 1)]
+    with RunningJob(
+        "train",
+        tmp_path,
+        "killed",
+        environment={"GATES": " ".join(gates), faults.VARIABLE: str(kills)},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=2,
+        num_minibatches_per_task=4,
+        durability="log",
+        log_place=place,
+        checkpoint_steps=1000,
+        relaunch_limit=100,
+        **SERIAL,
+    ) as job:
+        servers = 2
+        for gate, point in zip(gates, points, strict=True):
+            job.at_gate(gate)
+            (kills / point).touch()
+            servers = 5 - servers
+            scaled(job, servers)
+            until(f"the death at {point}", lambda point=point: not (kills / point).exists())
+            job.open(gate)
+        job.ended().succeeded()
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert counts == dict.fromkeys(range(480), 1)
+    assert audited(job.folder)["updates"]["lost"] == 0
+
+
+def test_rows_and_all_else_are_those_of_a_job_whose_servers_stay(
+    trained, session_folder, clicks, tmp_path
+):
+    """Adam, batch normalization, dropout: bit for bit, whatever has moved."""
+    with RunningJob(
+        "train",
+        tmp_path,
+        "again",
+        model_def="small_at_gates.custom_model",
+        training_data=clicks,
+        validation_data=clicks,
+        output=tmp_path / "out",
+        minibatch_size=25,
+        num_ps=2,
+        seed=7,
+        pipeline_depth=0,
+        durability="log",
+        checkpoint_steps=1000,
+        environment={"GATES": "step-4 step-9 step-15"},
+    ) as job:
+        for gate, servers in (("step-4", 4), ("step-9", 3), ("step-15", 2)):
+            job.at_gate(gate)
+            scaled(job, servers)
+            job.open(gate)
+        ended = job.ended().succeeded()
+    assert model(tmp_path / "out") == model(session_folder / "trained-out")
+    assert ended.result["metrics"] == trained.result["metrics"]
+
+
+def test_a_job_that_is_resumed_has_what_moved(numbered, tmp_path):
+    with RunningJob(
+        "train",
+        tmp_path,
+        "resumed",
+        environment={"GATES": "step-20"},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_ps=1,
+        num_minibatches_per_task=4,
+        durability="log",
+        checkpoint_steps=1000,
+        **SERIAL,
+    ) as job:
+        job.at_gate("step-20")
+        scaled(job, 3)
+        job.wait_taken()
+        job.kill_whole()
+    resume(job.folder).check_returncode()
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert counts == dict.fromkeys(range(480), 1)
+
+
+def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
+    with RunningJob(
+        "train",
+        tmp_path,
+        "refused",
+        environment={"GATES": "step-3"},
+        training_data=numbered[0],
+        num_ps=2,
+        **SERIAL,
+    ) as job:
+        job.at_gate("step-3")
+        with pytest.raises(UserError, match="--servers: the first 2 servers of this job have its"):
+            local_master.scale(job.folder, None, 1)
+        command = [sys.executable, "-m", "shoal", "scale", str(job.folder.path)]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert said.returncode == 2
+        assert "give --num-workers, --servers or both" in said.stderr
+        command = [sys.executable, "-m", "shoal", "rebalance", str(job.folder.path)]
+        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "already do equal shares" in said.stdout
+        job.open("step-3")
+        job.ended().succeeded()

@@ -8,9 +8,9 @@ from shoal.master.client_service import ClientService
 from shoal.master.found_ids import FoundIds
 from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
+from shoal.master.slot_loads import SlotLoads
 from shoal.master.stacks import Stacks
 from shoal.proto import serving
-from shoal.proto.routing import Routing
 
 
 def handlers_of(
@@ -18,7 +18,8 @@ def handlers_of(
 ) -> serving.Handlers:
     """For all callers: processes of the job, and clients."""
     stacks = Stacks(job)
-    routing = Routing.even(job.config.num_ps)
-    service = MasterService(job, routing, stacks=stacks)
-    clients = ClientService(job, stacks, FoundIds(job, routing), lambda: "", trouble, lambda: "")
+    service = MasterService(job, stacks=stacks)
+    clients = ClientService(
+        job, stacks, FoundIds(job), SlotLoads(job), lambda: "", trouble, lambda: ""
+    )
     return service.handlers() | clients.handlers()

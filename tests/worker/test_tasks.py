@@ -10,7 +10,6 @@ from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods, rpc, serving
-from shoal.proto.routing import Routing
 from shoal.worker.heartbeat import Heartbeat
 from shoal.worker.progress import Progress
 from shoal.worker.tasks import TaskClient, TrainingTasks
@@ -24,7 +23,7 @@ class World:
         self.job = RecordedJob(config(num_workers=1), lambda _: None)
         register(self.job, DataDescribed(training=(Source("t", records),)))
         self.calls = []
-        handlers = MasterService(SharedJob(self.job), Routing.even(1)).handlers()
+        handlers = MasterService(SharedJob(self.job)).handlers()
         noted = {method: self._noted(method, handler) for method, handler in handlers.items()}
         self.server, port = serving.serve(noted, "127.0.0.1:0", 2)
         self.connection = rpc.Connection(f"127.0.0.1:{port}")

@@ -14,6 +14,7 @@ from shoal.master.journal.resume import resume_job
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
+from shoal.proto.routing import Routing
 from tests.master.strategies import config, finish_next, register, w
 
 LOG = {"durability": "log", "checkpoint_steps": 10}
@@ -32,7 +33,8 @@ LOG = {"durability": "log", "checkpoint_steps": 10}
 )
 def test_why_there_is_nothing_to_be_done_again(tmp_path, changes, why):
     before = config(**changes)
-    assert checkpoint_of_log(JobFolder(tmp_path), before, before, 0, {}) == FromLog(None, why=why)
+    found = checkpoint_of_log(JobFolder(tmp_path), before, before, 0, {}, Routing.even(1))
+    assert found == FromLog(None, why=why)
 
 
 def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):

@@ -15,7 +15,6 @@ from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
 from shoal.worker.progress import Progress
 from shoal.worker.training.staleness import StalenessBound
 from tests.master.strategies import begun, exited, take, w
@@ -34,9 +33,7 @@ def race(connect):
         for index in range(2):
             take(job, w(index))
         shared = SharedJob(job)
-        server, port = serving.serve(
-            MasterService(shared, Routing.even(1)).handlers(), "127.0.0.1:0", 4
-        )
+        server, port = serving.serve(MasterService(shared).handlers(), "127.0.0.1:0", 4)
         servers.append(server)
         connection = connect(f"127.0.0.1:{port}")
         bounds = [StalenessBound(connection, index, 0, bound, Progress()) for index in range(2)]

@@ -15,7 +15,6 @@ from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
 from shoal.worker.progress import Progress
 from shoal.worker.training.synchronous import SynchronousTraining
 from tests.master.strategies import begun, take, w
@@ -159,7 +158,7 @@ def race(connect, cluster, server_group, served):
         )
         tasks = [take(job, w(index)).to_message() for index in range(2)]
         shared = SharedJob(job)
-        service = MasterService(shared, Routing.even(2))
+        service = MasterService(shared)
         server, port = serving.serve(service.handlers(), "127.0.0.1:0", 4)
         running.append(server)
         ending = threading.Event()
