@@ -137,12 +137,20 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
             left.unlink()
         result = running.ended().succeeded().result
         moves, failed = job.moves(), job.moves("move_failed")
-    audited(running.folder)
     total, counts = applied(output)
+    # A worker that dies between two acknowledgements leaves its push on some servers only.
+    more = Counter(
+        key
+        for each in audited(running.folder)["ranges"]
+        for key in range(each["start"], each["end"])
+        if each["kind"] == "repeated"
+    )
     wrong = []
-    if total != [RECORDS * EPOCHS] * 2:
+    if any(not 0 <= each - RECORDS * EPOCHS <= sum(more.values()) for each in total):
         wrong.append(f"total {total}")
-    off = {key: value for key, value in counts.items() if value != EPOCHS}
+    off = {
+        key: value for key, value in counts.items() if not 0 <= value - EPOCHS <= more.get(key, 0)
+    }
     if off or len(counts) != RECORDS:
         wrong.append(f"{len(counts)} ids, {len(off)} not {EPOCHS} times: {list(off.items())[:5]}")
     if result["servers"]["lost_pushes"]:
@@ -150,7 +158,8 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
     dead = result["servers"]["deaths"], result["workers"]["deaths"]
     click.echo(
         f"seed {seed}: {first} servers first, log in {place}: {moves} moves, {failed} given up; "
-        f"{dead[0]} servers and {dead[1]} workers died; {', '.join(wrong) or 'no difference'}"
+        f"{dead[0]} servers and {dead[1]} workers died, {sum(more.values())} records repeated by "
+        f"the audit; {', '.join(wrong) or 'no difference'}"
     )
     return moves, ", ".join(wrong)
 

@@ -99,6 +99,7 @@ class SlotMover:
         self,
         before: Routing,
         message: pb.RoutingTable,
+        attempt: int,
         there: Servers,
         commit: Callable[[Mapping[ServerId, Place]], object],
     ) -> Moved:
@@ -111,16 +112,19 @@ class SlotMover:
             raise MovingError("a server is away")
         with ThreadPoolExecutor(len(there.all), thread_name_prefix="move") as threads:
             try:
-                return _Move(self._servers, threads, before, message, there).run(commit)
+                return _Move(self._servers, threads, before, message, attempt, there).run(commit)
             except CallError as error:
                 raise MovingError(str(error)) from error
 
     def settle(
-        self, table: Callable[[], pb.RoutingTable], places: Callable[[], Mapping[ServerId, Place]]
+        self,
+        table: Callable[[], tuple[pb.RoutingTable, int]],
+        places: Callable[[], Mapping[ServerId, Place]],
     ) -> None:
         """Tell all servers which table holds, now that a move is over, however it went.
 
-        One that is away hears it when it registers. table, places: of the moment.
+        One that is away hears it when it registers. table: with the last attempt; table, places: of
+        the moment.
         """
         told: dict[ServerId, int | None] = {}
         while not self._ending.is_set():
@@ -132,15 +136,17 @@ class SlotMover:
             if not left:
                 return
             with ThreadPoolExecutor(len(left), thread_name_prefix="move") as threads:
-                end = partial(self._end_move, table())
+                end = partial(self._end_move, *table())
                 heard = dict(zip(left, threads.map(end, left.keys(), left.values()), strict=True))
             told |= {server: left[server].incarnation for server, said in heard.items() if said}
             if not all(heard.values()):
                 self._ending.wait(AGAIN_SECONDS)
 
-    def _end_move(self, table: pb.RoutingTable, server: ServerId, place: Place) -> bool:
+    def _end_move(
+        self, table: pb.RoutingTable, attempt: int, server: ServerId, place: Place
+    ) -> bool:
         try:
-            self._servers.end_move(server, place, table)
+            self._servers.end_move(server, place, table, attempt)
         except CallError as error:
             logger.debug("%s was not told that a move is over: %s", server, error)
             return False
@@ -156,8 +162,10 @@ class _Move:
         threads: ThreadPoolExecutor,
         before: Routing,
         message: pb.RoutingTable,
+        attempt: int,
         there: Servers,
     ) -> None:
+        self._attempt = attempt
         self._servers = servers
         self._threads = threads
         self._message = message
@@ -203,12 +211,14 @@ class _Move:
     def _begin(self) -> None:
         begun = self._of(
             self._there.routed,
-            lambda server, at: self._servers.begin_move(server, at, self._message),
+            lambda server, at: self._servers.begin_move(server, at, self._message, self._attempt),
         )
         reply = next(iter(begun.values()))
         self._of(
             self._there.joining,
-            lambda server, at: self._servers.begin_move(server, at, self._message, reply),
+            lambda server, at: self._servers.begin_move(
+                server, at, self._message, self._attempt, reply
+            ),
         )
 
     def _round(self) -> float:
@@ -216,7 +226,7 @@ class _Move:
         replies = self._of(
             self._sources,
             lambda server, at: self._servers.send_rows(
-                server, at, self._message, self._addresses, self._since[server]
+                server, at, self._message, self._attempt, self._addresses, self._since[server]
             ),
         )
         self._since = {server: reply.next for server, reply in replies.items()}
@@ -243,7 +253,7 @@ class _Move:
     def _let_in(
         self, until: Sequence[pb.PushIdentity], server: ServerId, place: Place
     ) -> pb.FreezeReply:
-        return self._servers.freeze(server, place, self._epoch, until)
+        return self._servers.freeze(server, place, self._epoch, self._attempt, until)
 
     def _ending_soon(self) -> bool:
         return self._servers.closing
@@ -251,6 +261,7 @@ class _Move:
     def _join(self, first: pb.FreezeReply) -> None:
         request = pb.JoinRequest(
             epoch=self._epoch,
+            attempt=self._attempt,
             has=first.has,
             step=first.step,
             version=first.version,

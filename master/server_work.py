@@ -272,8 +272,8 @@ class ServerWork:
             decided = True
 
         try:
-            self._job.answer(lambda job, now: job.move_begun(message, now))
-            moved = self._mover.move(before, message, there, commit)
+            attempt = self._job.answer(lambda job, now: job.move_begun(message, now))
+            moved = self._mover.move(before, message, attempt, there, commit)
         except Exception as error:
             if not isinstance(error, MovingError):
                 logger.exception("moving rows failed")
@@ -298,8 +298,8 @@ class ServerWork:
         else:
             self._job.apply(lambda job, now: job.move_failed(why, now))
 
-    def _table(self) -> pb.RoutingTable:
-        return self._job.answer(lambda job, _: job.moves.routing.to_message())
+    def _table(self) -> tuple[pb.RoutingTable, int]:
+        return self._job.answer(lambda job, _: (job.moves.routing.to_message(), job.moves.attempt))
 
     def _fixed(self) -> dict[str, Any]:
         return self._job.apply(_fixed) | {"journal": position_json(self._job.position())}

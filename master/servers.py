@@ -263,13 +263,16 @@ class ServerConnections:
         server: ServerId,
         place: Place,
         table: pb.RoutingTable,
+        attempt: int,
         other: pb.BeginMoveReply | None = None,
     ) -> pb.BeginMoveReply:
-        """Have a server know of a move. other: what another server said, for one that is new.
+        """Have a server know of a move. attempt: as `Moves` counts them, in all calls of a move.
+
+        other: what another server said, for one that is new.
 
         Raises WireError, PeerUnavailableError, as all calls of a move.
         """
-        request = pb.BeginMoveRequest(table=table)
+        request = pb.BeginMoveRequest(table=table, attempt=attempt)
         if other is not None:
             request.model.CopyFrom(other.model)
             request.step = other.step
@@ -280,18 +283,24 @@ class ServerConnections:
         server: ServerId,
         place: Place,
         table: pb.RoutingTable,
+        attempt: int,
         addresses: Sequence[str],
         since: int,
     ) -> pb.SendRowsReply:
         """Have a server send rows to others, those that changed at a step or later."""
-        request = pb.SendRowsRequest(table=table, addresses=addresses, since=since)
+        request = pb.SendRowsRequest(table=table, attempt=attempt, addresses=addresses, since=since)
         return self._call_once(server, place, methods.SEND_ROWS, request, ROWS_DEADLINE)
 
     def freeze(
-        self, server: ServerId, place: Place, epoch: int, until: Sequence[pb.PushIdentity]
+        self,
+        server: ServerId,
+        place: Place,
+        epoch: int,
+        attempt: int,
+        until: Sequence[pb.PushIdentity],
     ) -> pb.FreezeReply:
         """Have a server take no pushes but those up to `until`; tells which it has."""
-        request = pb.FreezeRequest(epoch=epoch, until=until)
+        request = pb.FreezeRequest(epoch=epoch, attempt=attempt, until=until)
         return self._call_once(server, place, methods.FREEZE, request, MOVE_DEADLINE)
 
     def join(self, server: ServerId, place: Place, request: pb.JoinRequest) -> None:
@@ -302,9 +311,11 @@ class ServerConnections:
         """Have a server take a newer table."""
         self._call_once(server, place, methods.SET_ROUTING, table, MOVE_DEADLINE)
 
-    def end_move(self, server: ServerId, place: Place, table: pb.RoutingTable) -> None:
+    def end_move(
+        self, server: ServerId, place: Place, table: pb.RoutingTable, attempt: int
+    ) -> None:
         """Have a server know that a move is over, and which table holds."""
-        request = pb.EndMoveRequest(table=table)
+        request = pb.EndMoveRequest(table=table, attempt=attempt)
         self._call_once(server, place, methods.END_MOVE, request, ROWS_DEADLINE)
 
     def shut_down(self, server: ServerId, place: Place, reason: str) -> None:

@@ -724,7 +724,7 @@ class CompleteCheckpointReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LogBase(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal", "update")
+    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal", "update", "epoch")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -733,6 +733,7 @@ class LogBase(_message.Message):
     INITIAL_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
@@ -741,7 +742,8 @@ class LogBase(_message.Message):
     initial: bytes
     journal: JournalPosition
     update: int
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ...) -> None: ...
+    epoch: int
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class SweepChoice(_message.Message):
     __slots__ = ("sure", "maybe", "below")
@@ -874,14 +876,16 @@ class SetRoutingReply(_message.Message):
     def __init__(self) -> None: ...
 
 class BeginMoveRequest(_message.Message):
-    __slots__ = ("table", "model", "step")
+    __slots__ = ("table", "model", "step", "attempt")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     table: RoutingTable
     model: ModelSpec
     step: int
-    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., step: _Optional[int] = ...) -> None: ...
+    attempt: int
+    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., step: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class BeginMoveReply(_message.Message):
     __slots__ = ("model", "step")
@@ -892,14 +896,16 @@ class BeginMoveReply(_message.Message):
     def __init__(self, model: _Optional[_Union[ModelSpec, _Mapping]] = ..., step: _Optional[int] = ...) -> None: ...
 
 class SendRowsRequest(_message.Message):
-    __slots__ = ("table", "addresses", "since")
+    __slots__ = ("table", "addresses", "since", "attempt")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     table: RoutingTable
     addresses: _containers.RepeatedScalarFieldContainer[str]
     since: int
-    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., addresses: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ...) -> None: ...
+    attempt: int
+    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., addresses: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class SendRowsReply(_message.Message):
     __slots__ = ("next", "rows", "bytes", "seconds")
@@ -914,18 +920,20 @@ class SendRowsReply(_message.Message):
     def __init__(self, next: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class TakeRowsRequest(_message.Message):
-    __slots__ = ("epoch", "table", "counting", "step", "arrays")
+    __slots__ = ("epoch", "table", "counting", "step", "arrays", "attempt")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     COUNTING_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     table: int
     counting: bool
     step: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, epoch: _Optional[int] = ..., table: _Optional[int] = ..., counting: bool = ..., step: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    attempt: int
+    def __init__(self, epoch: _Optional[int] = ..., table: _Optional[int] = ..., counting: bool = ..., step: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class TakeRowsReply(_message.Message):
     __slots__ = ("arrays",)
@@ -934,12 +942,14 @@ class TakeRowsReply(_message.Message):
     def __init__(self, arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class FreezeRequest(_message.Message):
-    __slots__ = ("epoch", "until")
+    __slots__ = ("epoch", "until", "attempt")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     until: _containers.RepeatedCompositeFieldContainer[PushIdentity]
-    def __init__(self, epoch: _Optional[int] = ..., until: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ...) -> None: ...
+    attempt: int
+    def __init__(self, epoch: _Optional[int] = ..., until: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class FreezeReply(_message.Message):
     __slots__ = ("has", "step", "version", "clock")
@@ -954,30 +964,34 @@ class FreezeReply(_message.Message):
     def __init__(self, has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., clock: _Optional[str] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("epoch", "has", "step", "version", "fences", "clock")
+    __slots__ = ("epoch", "has", "step", "version", "fences", "clock", "attempt")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HAS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FENCES_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
     step: int
     version: int
     fences: _containers.RepeatedCompositeFieldContainer[FenceRequest]
     clock: str
-    def __init__(self, epoch: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., fences: _Optional[_Iterable[_Union[FenceRequest, _Mapping]]] = ..., clock: _Optional[str] = ...) -> None: ...
+    attempt: int
+    def __init__(self, epoch: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., fences: _Optional[_Iterable[_Union[FenceRequest, _Mapping]]] = ..., clock: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class JoinReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class EndMoveRequest(_message.Message):
-    __slots__ = ("table",)
+    __slots__ = ("table", "attempt")
     TABLE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     table: RoutingTable
-    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ...) -> None: ...
+    attempt: int
+    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class EndMoveReply(_message.Message):
     __slots__ = ("removed",)

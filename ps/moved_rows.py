@@ -47,11 +47,11 @@ def parts_of(targets: Sequence[Flags]) -> npt.NDArray[np.uint16]:
 
 
 def moving(
-    model: ServerModel, epoch: int, targets: Sequence[Flags], since: int
+    model: ServerModel, head: pb.TakeRowsRequest, targets: Sequence[Flags], since: int
 ) -> Iterator[tuple[int, int, frames.Pieces]]:
     """Frames of TakeRows with all rows of some slots that were changed at a step or later.
 
-    epoch: of the table that the move leads to. targets: the slots of each target. since: the step;
+    head: has the epoch and the attempt. targets: the slots of each target. since: the step;
     0: all rows. Yields (target, rows, frame). Ids that are counted come before rows: one that gets
     its row meanwhile comes as that, too.
     """
@@ -61,9 +61,8 @@ def moving(
             room = rows_of(table, PIECE_BYTES)
             pieces = table.export_of(part_of, len(targets), since, room, counting=counting)
             for part, piece in pieces:
-                header = pb.TakeRowsRequest(
-                    epoch=epoch, table=position, counting=counting, step=model.step
-                )
+                header = pb.TakeRowsRequest(table=position, counting=counting, step=model.step)
+                header.MergeFrom(head)
                 yield part, len(piece[0]), frames.pieces(header, _columns(table, piece, counting))
 
 

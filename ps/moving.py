@@ -65,6 +65,7 @@ class Moves:
         self._calls = threading.Lock()  # one of the master's at a time
         self._taking = threading.Lock()  # rows come, or the move begins or ends
         self._table: Routing | None = None
+        self._attempt = 0
         self._coming: Flags = np.zeros(0, np.bool_)
         self._compactor = Compactor()
 
@@ -84,6 +85,8 @@ class Moves:
                 raise WireError(
                     pb.STALE_ROUTING, f"a move to epoch {table.epoch} from epoch {now.epoch}"
                 )
+            if request.attempt < self._attempt:
+                raise WireError(pb.BAD_REQUEST, f"attempt {request.attempt} of a move is over")
             if request.HasField("model"):
                 self._registration.join(request.model)
                 # Rows that come have steps near this one.
@@ -91,7 +94,7 @@ class Moves:
             model = self._registration.model
             model.suspend_sweeps(True)
             self._coming = (table.owners == self._server) & (now.owners != self._server)
-            self._table = table
+            self._table, self._attempt = table, request.attempt
             if self._coming.any():
                 # What an earlier attempt left.
                 self._empty(model, self._coming, table.epoch)
@@ -101,7 +104,7 @@ class Moves:
         """Send a round of rows; the answer comes when they are at their new servers."""
         began = time.monotonic()
         with self._calls:
-            table = self._of_move(request.table.epoch)
+            table = self._of_move(request.table.epoch, request.attempt)
             model = self._registration.model
             with self._pushes.paused():
                 # What is applied by now has a step up to this one, and is in its tables.
@@ -113,9 +116,8 @@ class Moves:
             rows = size = 0
             with _Senders(self.connect, targets, request.addresses) as senders:
                 if targets:
-                    for part, count, frame in moved_rows.moving(
-                        model, table.epoch, slots, request.since
-                    ):
+                    head = pb.TakeRowsRequest(epoch=table.epoch, attempt=request.attempt)
+                    for part, count, frame in moved_rows.moving(model, head, slots, request.since):
                         senders.send(targets[part], frame)
                         rows, size = rows + count, size + len(frame)
                         faults.point("rows-sent")
@@ -125,7 +127,7 @@ class Moves:
     def freeze(self, request: pb.FreezeRequest) -> pb.FreezeReply:
         """Take no more pushes but those up to `until`, until the move ends."""
         with self._calls:
-            self._of_move(request.epoch)
+            self._of_move(request.epoch, request.attempt)
             has = self._pushes.freeze(request.until)
             faults.point("pushes-frozen")
             model = self._registration.model
@@ -136,7 +138,7 @@ class Moves:
     def join(self, request: pb.JoinRequest) -> pb.JoinReply:
         """Be where the others are, of a server that is new; all are frozen."""
         with self._calls:
-            self._of_move(request.epoch)
+            self._of_move(request.epoch, request.attempt)
             model = self._registration.model
             if self.log is not None:
                 frame = request.SerializeToString()
@@ -148,19 +150,27 @@ class Moves:
 
     def set_routing(self, request: pb.RoutingTable) -> pb.SetRoutingReply:
         """Take a newer table, and the pushes that are routed by it."""
+        with self._taking:
+            self._take_table(request)
+        return pb.SetRoutingReply()
+
+    def _take_table(self, request: pb.RoutingTable) -> None:
         before = self._ownership.routing.epoch
         self._ownership.set_routing(request)
         if request.epoch > before:
+            # What came late would take the place of what is pushed from now on.
+            self._table = None
             self._owns()
             self._pushes.thaw()
-        return pb.SetRoutingReply()
 
     def end(self, request: pb.EndMoveRequest) -> pb.EndMoveReply:
         """The move is over: the table given holds, and rows of others' slots go."""
         with self._calls:
             with self._taking:
+                if request.attempt < self._attempt:
+                    return pb.EndMoveReply()
                 self._table = None
-                self.set_routing(request.table)
+                self._take_table(request.table)
             self._pushes.thaw()
             faults.point("before-rows-removed")
             removed = self.settle()
@@ -193,7 +203,7 @@ class Moves:
         """Set rows that move here."""
         header = frames.header_of(frame, pb.TakeRowsRequest)
         with self._taking:
-            self._of_move(header.epoch)
+            self._of_move(header.epoch, header.attempt)
             model = self._registration.model
             header, arrays = moved_rows.took(model, frame, self._coming)
             step = model.step
@@ -207,10 +217,10 @@ class Moves:
 
     # ------------------------------------------------------------ parts
 
-    def _of_move(self, epoch: int) -> Routing:
+    def _of_move(self, epoch: int, attempt: int) -> Routing:
         """The table of the move under way. Raises WireError(BAD_REQUEST) for another one."""
         table = self._table
-        if table is None or table.epoch != epoch:
+        if table is None or (table.epoch, self._attempt) != (epoch, attempt):
             raise WireError(pb.BAD_REQUEST, f"no move to epoch {epoch} is under way here")
         return table
 

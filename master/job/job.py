@@ -205,10 +205,11 @@ class Job:
         """Slots are to be where this table has them."""
         self.moves.want_table(table, why, now)
 
-    def move_begun(self, table: pb.RoutingTable, now: float) -> None:
-        """Rows begin to move to where this table has them."""
+    def move_begun(self, table: pb.RoutingTable, now: float) -> int:
+        """Rows begin to move to where this table has them; the number of this attempt."""
         del now
         self.moves.begun(table)
+        return self.moves.attempt
 
     def move_committed(self, now: float) -> None:
         """All rows are where they are to be: from now on the new table holds."""

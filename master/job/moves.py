@@ -67,8 +67,9 @@ _TABLES = ("routing", "_next", "_wanted")
 class Moves:
     """The moves of one job.
 
-    routing: the table that holds. count, failures: of moves that were completed and given up.
-    wants_checkpoint: a move was completed, and no checkpoint has been begun since.
+    routing: the table that holds. attempt: how many moves have begun. count, failures: of moves
+    that were completed and given up. wants_checkpoint: a move was completed, and no checkpoint has
+    been begun since.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Moves:
         self._instructions = instructions
         self.routing = Routing.even(config.num_ps)
         self.servers_wanted = config.num_ps
-        self.count = self.failures = 0
+        self.count = self.failures = self.attempt = 0
         self.wants_checkpoint = False
         self._stage = Moving.IDLE
         self._next: Routing | None = None  # the table that the move under way leads to
@@ -195,6 +196,7 @@ class Moves:
     def begun(self, table: pb.RoutingTable) -> None:
         """Rows begin to move."""
         self._next = Routing.from_message(table)
+        self.attempt += 1
         self._go(Moving.BEGUN)
 
     def committed(self) -> None:

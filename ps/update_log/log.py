@@ -87,6 +87,7 @@ class UpdateLog:
         self._pushes = pushes
         self._superseded = superseded
         self._pending = pending
+        self._epoch = 0  # of the routing table of the rows that came
         self._place = 0  # of the last entry, with --sync
         self._lock = threading.Lock()
         self._looking = threading.Lock()
@@ -206,6 +207,9 @@ class UpdateLog:
         not wait for rows that are in the log only until the next checkpoint.
         """
         with self._lock:
+            # No checkpoint before has these rows, whatever pushes it has.
+            self._cuts.clear()
+            self._epoch = max(self._epoch, epoch)
             if not self._protection.written:
                 return _nothing
             name = self._protection.name
@@ -213,7 +217,8 @@ class UpdateLog:
             log=name,
             server=self._server,
             incarnation=self._incarnation,
-            step=step,
+            # Between this step and the next one, and after the cut of any checkpoint before.
+            step=step + 1,
             journal=self.seen.position,
             move=epoch,
             moved=kind,
@@ -306,7 +311,7 @@ class UpdateLog:
 
     def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
         base.log = secrets.token_hex(8)
-        base.server, base.incarnation = self._server, self._incarnation
+        base.server, base.incarnation, base.epoch = self._server, self._incarnation, self._epoch
         base.journal.CopyFrom(self.seen.position)
         try:
             self._sink.begin(base)

@@ -147,7 +147,7 @@ def _recover(
         return
     if done.model is None and taken.base.HasField("model"):
         done.model = from_beginning(taken.base, server, servers)
-    elif done.model is None or not _there(pushes, pending).has(taken.base):
+    elif done.model is None or not _reaches(done.model, pushes, pending, taken.base):
         if taken.before:
             raise LogDamagedError(
                 f"{taken.before}; what is after it does not reach back to the checkpoint"
@@ -162,6 +162,13 @@ def _recover(
         done.count += applied
         done.sizes.append((step, size))
     done.base = taken.base
+
+
+def _reaches(
+    model: ServerModel, pushes: PushRegister, pending: PendingGradients | None, base: pb.LogBase
+) -> bool:
+    """Whether a model has all that is before a log: pushes, and rows that came from servers."""
+    return model.epoch >= base.epoch and _there(pushes, pending).has(base)
 
 
 def _there(pushes: PushRegister, pending: PendingGradients | None) -> Standing:
@@ -298,7 +305,7 @@ def _moved_again(
     else:
         header, arrays = moved_rows.took(model, frame)
         with _whole(at, entry, frame):
-            moved_rows.take(model, header, arrays, entry.step)
+            moved_rows.take(model, header, arrays, entry.step - 1)
     return True
 
 

@@ -72,11 +72,11 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize("place", ["file", "peer"])
-def test_kills_at_every_point_of_a_move(numbered, tmp_path, place):
+@pytest.mark.parametrize(("place", "role"), [("file", "master"), ("peer", "ps")])
+def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
     kills = tmp_path / "kills"
     kills.mkdir()
-    points = [point for role in POINTS.values() for point in role]
+    points = POINTS[role]
     gates = [f"step-{5 * number}" for number in range(1, len(points) + 1)]
     with RunningJob(
         "train",

@@ -116,7 +116,7 @@ class Keeper:
         return sink
 
     def steps(self):
-        return sorted(self.held._logs[0].entries)
+        return [step for step, _ in sorted(self.held._logs[0].entries)]
 
     def close(self):
         for each in self.sinks:
