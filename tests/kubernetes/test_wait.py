@@ -56,6 +56,12 @@ def test_a_program_sees_scales_and_stops_its_job(shoal, movielens, namespace, mo
     until("the second worker", lambda: "workers 2/2" in job.status())
     until("its row", lambda: (job.metrics["workers"] == 2).any())
     assert until("its log", lambda: job.logs("worker", 1))
+    # The rows move while the workers stand still; the second server's pod goes again.
+    job.scale(servers=2)
+    until("a move", lambda: any("slots have moved" in each for each in job.messages))
+    assert until("its log", lambda: job.logs("ps", 1))
+    job.scale(servers=1)
+    until("the way back", lambda: sum("slots have moved" in each for each in job.messages) == 2)
     job.stop()
     with pytest.raises(api.JobFailedError) as caught:
         job.result()
