@@ -8,7 +8,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale soak soak-sweeps soak-sync soak-moves annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak soak-sweeps soak-sync soak-moves annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check fuzz audit locks nightly deep clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
@@ -246,6 +246,10 @@ soak-sweeps: build/extensions
 # The same with --sync.
 soak-sync: build/extensions
 	$(BIN)/python benchmarks/soak_sweeps.py --kills $(KILLS) --seed $(SEED) --sync
+
+# What a move of rows between servers costs: build/bench/moves.json.
+bench-moves: build/extensions
+	$(BIN)/python benchmarks/moves.py build/bench
 
 # Two hundred moves of rows between servers that come and leave, with kills: MOVES=20 for fewer.
 MOVES ?= 200

@@ -1,0 +1,207 @@
+"""Which table of slots holds, as servers come, leave and die. No I/O."""
+
+import numpy as np
+import pytest
+
+from shoal.master.job.instructions import (
+    AdoptProcess,
+    MoveSlots,
+    SettleServers,
+    StartProcess,
+    TakeCheckpoint,
+    TerminateProcess,
+)
+from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.journal import state
+from shoal.master.journal.events import RecordedJob
+from shoal.master.work.ids import ServerId, Start
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
+from shoal.proto.errors import WireError
+from tests.master.strategies import config, exited, register
+
+TRAINING = DataDescribed(training=(Source("t", 400),))
+NEW = Start(ServerId(1), 0)
+
+
+class World:
+    """A job that trains, with the events of its journal."""
+
+    def __init__(self, **changes):
+        self.config = config(**({"checkpoint_steps": 1000} | changes))
+        self.events = []
+        self.job = RecordedJob(self.config, self.events.append)
+        register(self.job, TRAINING)
+
+    def instructions(self, now=2.0):
+        self.job.tick(now)
+        return self.job.take_instructions()
+
+    def wanted(self, servers, now=2.0):
+        """The move to so many servers, of which the new ones are there."""
+        self.job.check_servers(servers, now)
+        self.job.scale_servers(servers, "", now)
+        for server, member in self.job.members.joining.items():
+            self.job.server_registered(server, member.incarnation, f"new:{server.index}", now)
+        (move,) = [each for each in self.instructions(now) if isinstance(each, MoveSlots)]
+        return move.table
+
+    def moved(self, servers, now=2.0):
+        self.job.move_begun(self.wanted(servers, now), now)
+        self.job.move_committed(now)
+        made = self.job.take_instructions()
+        self.job.move_ended(8192, 10, 1000, 1.0, 0.1, now)
+        self.job.checkpoint_begun(now)
+        self.job.checkpoint_taken(Taken(self.job.checkpoints.count + 1, 1, 1, 0.1), False, now)
+        self.job.take_instructions()
+        return made
+
+    def again(self):
+        """The job as another master has it from the journal; and from its state."""
+        job = RecordedJob(self.config, lambda _: None)
+        job.replay(self.events)
+        loaded = state.load(state.dump(self.job), lambda _: None)
+        for each in (job, loaded):
+            assert np.array_equal(each.moves.routing.owners, self.job.moves.routing.owners)
+            assert each.moves.routing.epoch == self.job.moves.routing.epoch
+            assert list(each.members.servers) == list(self.job.members.servers)
+            assert list(each.members.joining) == list(self.job.members.joining)
+        return job
+
+
+def shares(job):
+    routing = job.moves.routing
+    return [routing.slots(server) for server in range(routing.servers)]
+
+
+def test_a_server_is_started_gets_its_share_and_is_then_one_of_all():
+    world = World()
+    job = world.job
+    job.scale_servers(2, "", 2.0)
+    assert [*world.instructions()] == [StartProcess(NEW)]
+    assert job.server_addresses(2.0) == ["host:0"]
+    offer = job.restore_wanted(ServerId(1), 0, 2.0)
+    assert (offer.joins, offer.again, offer.routing.servers) == (True, False, 1)
+    assert job.server_registered(ServerId(1), 0, "new", 2.0) == []
+    (move,) = world.instructions()
+    world.again()
+    job.move_begun(move.table, 3.0)
+    assert job.server_addresses(3.0) == ["host:0"]
+    world.again()
+    job.move_committed(3.0)
+    assert job.server_addresses(3.0) == ["host:0", "new"]
+    assert shares(job) == [8192, 8192]
+    assert job.moves.routing.dense == 1
+    job.move_ended(8192, 10, 1000, 1.0, 0.1, 4.0)
+    assert job.take_instructions() == [TakeCheckpoint()]
+    world.again()
+    offer = job.restore_wanted(ServerId(1), 0, 4.0)
+    assert (offer.joins, offer.replay, offer.routing.servers) == (False, True, 2)
+
+
+def test_the_last_servers_leave_and_the_first_ones_stay():
+    world = World(num_ps=2)
+    world.moved(4)
+    made = world.moved(3)
+    assert made == [TerminateProcess(Start(ServerId(3), 0))]
+    assert shares(world.job) == [5462, 5461, 5461]
+    assert world.job.server_draining(ServerId(3), 0, 3.0) == "it has no rows of the job"
+    world.job.process_exited(exited(ServerId(3)), 3.0)
+    assert not any(isinstance(each, StartProcess) for each in world.instructions(3.0))
+    with pytest.raises(WireError, match="the first 2 servers of this job have its dense"):
+        world.job.check_servers(1, 3.0)
+    world.again()
+    # One that comes again is another incarnation.
+    world.job.scale_servers(4, "", 4.0)
+    assert StartProcess(Start(ServerId(3), 1)) in world.job.take_instructions()
+
+
+def test_a_move_that_fails_is_tried_again_and_given_up_in_the_end():
+    world = World()
+    table, now = world.wanted(2), 2.0
+    for attempt in range(1, 6):
+        assert world.job.move_begun(table, now) == attempt
+        world.job.move_failed("a server died", now)
+        assert world.instructions(now) == ([] if attempt < 5 else [TerminateProcess(NEW)])
+        now += 3
+        if attempt < 5:
+            assert world.instructions(now) == [MoveSlots(table)]
+    assert shares(world.job) == [16384]
+    assert world.instructions(now) == []
+    assert world.job.moves.servers_wanted == 1
+    world.again()
+
+
+def test_no_checkpoint_is_taken_while_rows_move_and_no_row_moves_meanwhile():
+    world = World(checkpoint_steps=10)
+    world.job.move_begun(world.wanted(2), 2.0)
+    world.job.servers.answered(ServerId(0), world.job.members.servers[ServerId(0)].told)
+    world.job.members.servers[ServerId(0)].version = 100
+    assert world.instructions(3.0) == []
+    world.job.move_committed(3.0)
+    world.job.move_ended(1, 1, 1, 1.0, 0.1, 3.0)
+    assert world.job.take_instructions() == [TakeCheckpoint()]
+    world.job.checkpoint_begun(3.0)
+    world.job.scale_servers(1, "", 3.0)
+    assert world.instructions(4.0) == []
+    world.job.checkpoint_failed("no space", False, 5.0)
+    assert any(isinstance(each, MoveSlots) for each in world.instructions(5.0))
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_new_master_has_the_servers_told_how_a_move_ended(decided):
+    world = World()
+    world.job.move_begun(world.wanted(2), 2.0)
+    if decided:
+        world.job.move_committed(2.0)
+    job = world.again()
+    job.master_restarted(3.0)
+    made = job.take_instructions()
+    assert SettleServers(decided) in made
+    assert AdoptProcess(NEW) in made
+    assert shares(job) == ([8192, 8192] if decided else [16384])
+
+
+def test_a_new_server_that_cannot_be_started_leaves_the_job_as_it_is():
+    world = World(relaunch_limit=0)
+    world.job.scale_servers(2, "", 2.0)
+    world.job.process_exited(exited(ServerId(1)), 3.0)
+    world.instructions(3.0)
+    assert not world.job.ended
+    assert world.job.moves.servers_wanted == 1
+    assert world.job.members.joining == {}
+
+
+def test_equal_shares_by_what_slots_are_asked_for():
+    world = World(num_ps=2)
+    weights = np.full(16384, 1 / 16384)
+    assert not world.job.rebalance(weights, 2.0)
+    weights[:100] += 0.005
+    assert world.job.rebalance(weights, 2.0)
+    with pytest.raises(WireError, match="rows are being moved already"):
+        world.job.rebalance(weights, 2.0)
+    (move,) = world.instructions()
+    world.job.move_begun(move.table, 2.0)
+    world.job.move_committed(2.0)
+    world.job.move_ended(1, 1, 1, 1.0, 0.1, 2.0)
+    loads = np.bincount(world.job.moves.routing.owners, weights)
+    assert loads.max() <= 1.05 * loads.mean() + 0.006
+    world.again()
+
+
+def test_a_job_that_is_resumed_has_its_first_number_of_servers():
+    world = World()
+    world.moved(3)
+    world.job.stop("x", 4.0)
+    world.job.resumed("one", {}, None, (), (), 5.0)
+    assert shares(world.job) == [16384]
+    assert world.job.moves.routing.epoch == 3
+    assert list(world.job.members.servers) == [ServerId(0)]
+    starts = [i.start for i in world.job.take_instructions() if isinstance(i, StartProcess)]
+    assert Start(ServerId(0), 1) in starts
+
+
+def test_with_sync_the_servers_stay():
+    world = World(sync=True, checkpoint_steps=0)
+    with pytest.raises(WireError, match="with --sync the number of servers stays"):
+        world.job.check_servers(2, 2.0)
