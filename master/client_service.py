@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from shoal.cluster.certificates import certified_workers
+from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.errors import UserError
 from shoal.master.found_ids import FoundIds
 from shoal.master.job.status import status_message
@@ -93,11 +93,12 @@ class ClientService:
 
     def _scale_servers(self, servers: int) -> pb.ScaleJobReply:
         config = self._job.config
-        if certified_workers(config) is not None and servers > config.num_ps:
+        most = certified_servers(config)
+        if most is not None and servers > most:
             raise WireError(
                 pb.BAD_REQUEST,
-                f"job {config.job_name} has certificates for {config.num_ps} servers, made before "
-                f"it began. To have more, stop it and continue it with: shoal train --resume "
+                f"job {config.job_name} has certificates for {most} servers, made before it began. "
+                f"To have more, stop it and continue it with: shoal train --resume "
                 f"{config.job_name} --num-ps {servers}",
             )
         self._job.answer(lambda job, now: job.check_servers(servers, now))

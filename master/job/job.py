@@ -38,6 +38,7 @@ from shoal.master.job.launcher import Exited
 from shoal.master.job.left_out import LeftOut
 from shoal.master.job.placement import Weights
 from shoal.master.job.server_lifecycle import ServerLifecycle
+from shoal.master.job.server_scaling import ServerScaler
 from shoal.master.job.start_waits import StartWaits
 from shoal.master.job.state import JobState
 from shoal.master.job.storage_waits import StorageWaits
@@ -79,6 +80,7 @@ class Job:
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
         self.autoscaler = Autoscaler(config)
+        self.server_scaler = ServerScaler(config)
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
         )
@@ -149,6 +151,7 @@ class Job:
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
         self.autoscaler = Autoscaler(self.config)
+        self.server_scaler = ServerScaler(self.config)
         self.moves.resumed(self.config)
         same_servers = self.config.sync or servers == self.config.num_ps
         self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
@@ -260,6 +263,7 @@ class Job:
         self.moves.tick(self.phases.phase, now, checkpoint=self.checkpoints.under_way)
         self.servers.tick()
         self._autoscale(now)
+        self._autoscale_servers(now)
         self._look_at_limits(now)
 
     def _autoscale(self, now: float) -> None:
@@ -277,6 +281,21 @@ class Job:
         elif self.autoscaler.is_news(found):
             change = f"from {wanted} to {found.workers}"
             self.noted(f"the number of workers would go {change}: {found.why}", now)
+
+    def _autoscale_servers(self, now: float) -> None:
+        """Have one more server, if those that are there will not do."""
+        training = self.phases.phase is Phase.TRAINING and self.members.servers_ready
+        if not (self.server_scaler.wants and training) or self.moves.pending:
+            return
+        found = self.server_scaler.look(self.members, self.servers.memory.of, now)
+        if found is None:
+            return
+        if self.server_scaler.acts:
+            # By the method of this object, as in `tick`.
+            self.scale_servers(found.servers, found.why, now)
+        elif self.server_scaler.is_news(found):
+            change = f"from {self.moves.servers_wanted} to {found.servers}"
+            self.noted(f"the number of servers would go {change}: {found.why}", now)
 
     def _steps_left(self) -> float | None:
         """Steps of training that are left; None while not all data are known."""

@@ -117,6 +117,7 @@ def train(
     storage_patience_seconds: float = 300.0,
     autoscale: str = "off",
     workers: str = "",
+    servers: str = "",
     scale_efficiency: float = 0.5,
     scale_seconds: float = 20.0,
     image: str = "",

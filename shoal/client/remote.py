@@ -24,7 +24,7 @@ from shoal.client.following import Interruptions
 from shoal.client.remote_following import Following
 from shoal.cluster import explain, given_model
 from shoal.cluster.api import connect_from_outside
-from shoal.cluster.certificates import certified_workers
+from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import INDEX_LABEL, ROLE_LABEL, Manifest
@@ -150,7 +150,8 @@ def identities_of(config: JobConfig) -> list[Identity]:
     workers = certified_workers(config)
     if workers is None:
         return []
-    return list(issued(Authority.made(config.job_id), config.num_ps, workers))
+    servers = certified_servers(config) or config.num_ps
+    return list(issued(Authority.made(config.job_id), servers, workers))
 
 
 def _handle(config: JobConfig) -> JobHandle:

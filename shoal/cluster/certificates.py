@@ -28,6 +28,9 @@ LEAST_WORKERS, MORE_WORKERS = 64, 4
 """The workers that have certificates: at least so many, and so many times those that the job begins
 with; and all of --workers."""
 
+LEAST_SERVERS, MORE_SERVERS = 16, 4
+"""The same of servers, and of --servers."""
+
 READABLE_BY_GROUP = 0o440
 """Mode of the files. Their group is the pod's fsGroup; nobody may write."""
 
@@ -40,6 +43,13 @@ def certified_workers(config: JobConfig) -> int | None:
     if config.insecure or not config.image:
         return None
     return max(LEAST_WORKERS, MORE_WORKERS * config.num_workers, config.worker_range[1])
+
+
+def certified_servers(config: JobConfig) -> int | None:
+    """How many servers of a job have certificates; None as of `certified_workers`."""
+    if config.insecure or not config.image:
+        return None
+    return max(LEAST_SERVERS, MORE_SERVERS * config.num_ps, config.server_range[1])
 
 
 def secret_name(job_name: str, role: str, index: int = 0) -> str:

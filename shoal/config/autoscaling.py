@@ -13,16 +13,24 @@ class AutoscalingOptions:
     """A job that finds its number of workers by itself."""
 
     autoscale: str = option(
-        "Whether the job changes its number of workers, by the speed that it measures. on: it "
-        "begins with --num-workers, tries other numbers within --workers, and keeps those that "
-        "pay. dry: it only says what it would try. off: the number is --num-workers until "
-        "shoal scale changes it.",
+        "Whether the job changes its number of workers and servers itself. on: it begins with "
+        "--num-workers, tries other numbers within --workers, and keeps those that pay by the "
+        "speed that it measures; and it gets more servers within --servers when theirs is too "
+        "little memory or processor time. dry: it only says what it would do. off: the numbers "
+        "are --num-workers and --num-ps until shoal scale changes them.",
         "off",
         commands="train",
         choices=("off", "on", "dry"),
     )
     workers: str = option(
         "The least and the largest number of workers with --autoscale, such as 1:8.",
+        "",
+        commands="train",
+        value="LEAST:MOST",
+    )
+    servers: str = option(
+        "The least and the largest number of parameter servers with --autoscale, such as 1:4. The "
+        "job begins with --num-ps of them.",
         "",
         commands="train",
         value="LEAST:MOST",
@@ -45,21 +53,19 @@ class AutoscalingOptions:
     @property
     def worker_range(self) -> tuple[int, int]:
         """The numbers of --workers; (1, 1) without it. Raises UserError if it is none."""
-        if not self.workers:
-            return 1, 1
-        least, colon, most = self.workers.partition(":")
-        if not (colon and least.isdecimal() and most.isdecimal()) or not 1 <= int(least) <= int(
-            most
-        ):
-            raise UserError(
-                "--workers must be LEAST:MOST, two numbers from 1 of which the second is not "
-                f"smaller, such as 1:8, not {self.workers!r}"
-            )
-        return int(least), int(most)
+        return _range("--workers", self.workers)
 
-    def check_autoscaling(self, num_workers: int, evaluation_workers: int) -> None:
+    @property
+    def server_range(self) -> tuple[int, int]:
+        """The numbers of --servers; (1, 1) without it. Raises UserError if it is none."""
+        return _range("--servers", self.servers)
+
+    def check_autoscaling(
+        self, num_workers: int, evaluation_workers: int, num_ps: int, *, sync: bool
+    ) -> None:
         """Raise UserError naming the flag whose value cannot be used."""
         least, most = self.worker_range
+        fewest, largest = self.server_range
         if self.scale_efficiency > 1:
             raise UserError(
                 f"--scale-efficiency must be at most 1, not {self.scale_efficiency}: a worker "
@@ -71,11 +77,26 @@ class AutoscalingOptions:
                     "--workers works only with --autoscale: add --autoscale on, or give the "
                     "number of workers with --num-workers"
                 )
+            if self.servers:
+                raise UserError(
+                    "--servers works only with --autoscale: add --autoscale on, or give the "
+                    "number of servers with --num-ps"
+                )
             return
-        if not self.workers:
+        if not (self.workers or self.servers):
             raise UserError(
-                f"--autoscale {self.autoscale} needs --workers LEAST:MOST, such as --workers 1:8"
+                f"--autoscale {self.autoscale} needs --workers LEAST:MOST, such as --workers 1:8, "
+                "or --servers LEAST:MOST"
             )
+        if self.servers and sync:
+            raise UserError("--servers: with --sync the number of servers stays, leave it out")
+        if self.servers and not fewest <= num_ps <= largest:
+            raise UserError(
+                f"--num-ps ({num_ps}), with which the job begins, must be within "
+                f"--servers {self.servers}"
+            )
+        if not self.workers:
+            return
         if not least <= num_workers <= most:
             raise UserError(
                 f"--num-workers ({num_workers}), with which the job begins, must be within "
@@ -86,3 +107,17 @@ class AutoscalingOptions:
                 f"--workers {self.workers}: at least {evaluation_workers + 1} workers are needed, "
                 f"as --evaluation-workers ({evaluation_workers}) train nothing"
             )
+
+
+def _range(flag: str, value: str) -> tuple[int, int]:
+    """The numbers of LEAST:MOST; (1, 1) of nothing. Raises UserError if it is none."""
+    if not value:
+        return 1, 1
+    least, colon, most = value.partition(":")
+    numbers = colon and least.isdecimal() and most.isdecimal()
+    if not numbers or not 1 <= int(least) <= int(most):
+        raise UserError(
+            f"{flag} must be LEAST:MOST, two numbers from 1 of which the second is not smaller, "
+            f"such as 1:8, not {value!r}"
+        )
+    return int(least), int(most)

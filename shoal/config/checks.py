@@ -57,7 +57,9 @@ def check(options: JobOptions) -> None:
         raise UserError("--metrics-hot-ids works only with --serve-metrics: add --serve-metrics")
     _check_order(options)
     _check_evaluation_workers(options)
-    options.check_autoscaling(options.num_workers, options.evaluation_workers)
+    options.check_autoscaling(
+        options.num_workers, options.evaluation_workers, options.num_ps, sync=options.sync
+    )
     _check_synchronous(options)
     _check_durability(options)
     for name in ("worker_timeout_seconds", "master_timeout_seconds"):

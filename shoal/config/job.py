@@ -61,6 +61,7 @@ RESUMABLE = (
     "num_ps",
     "autoscale",
     "workers",
+    "servers",
     "relaunch_limit",
     "relaunch_window_seconds",
     "max_bad_records",
