@@ -109,9 +109,10 @@ class Moves:
             with self._pushes.paused():
                 # What is applied by now has a step up to this one, and is in its tables.
                 step = model.step
-            owners = np.where(self._ownership.routing.owners == self._server, table.owners, 0)
             mine = self._ownership.routing.owners == self._server
-            targets = [int(each) for each in np.unique(owners[mine]) if each != self._server]
+            targets = [
+                each for each in np.unique(table.owners[mine]).tolist() if each != self._server
+            ]
             slots = [mine & (table.owners == target) for target in targets]
             rows = size = 0
             with _Senders(self.connect, targets, request.addresses) as senders:

@@ -113,7 +113,7 @@ class MemoryForecasts:
         self._told[place] = needed
         return (
             f"warning: {who} will need about {size(needed)} of memory at the end of the first "
-            f"epoch, and {size(limit)} is there. Use more memory or more servers (stop the job, "
-            "and --resume it with another --num-ps), or give tables max_rows, expire_after or "
+            f"epoch, and {size(limit)} is there. Use more memory or more servers (shoal scale "
+            "--servers), or give tables max_rows, expire_after or "
             "admit_after (shoal plan says what these save)"
         )

@@ -174,6 +174,7 @@ class ServerLifecycle:
         if (
             self._phases.phase == Phase.CONFIRMING
             and self._members.servers_ready
+            and not self._moves.under_way
             and not self._asked
         ):
             self._asked = True
