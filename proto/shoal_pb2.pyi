@@ -920,20 +920,22 @@ class SendRowsReply(_message.Message):
     def __init__(self, next: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class TakeRowsRequest(_message.Message):
-    __slots__ = ("epoch", "table", "counting", "step", "arrays", "attempt")
+    __slots__ = ("epoch", "table", "counting", "step", "arrays", "attempt", "expected")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     COUNTING_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     table: int
     counting: bool
     step: int
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
     attempt: int
-    def __init__(self, epoch: _Optional[int] = ..., table: _Optional[int] = ..., counting: bool = ..., step: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., attempt: _Optional[int] = ...) -> None: ...
+    expected: int
+    def __init__(self, epoch: _Optional[int] = ..., table: _Optional[int] = ..., counting: bool = ..., step: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., attempt: _Optional[int] = ..., expected: _Optional[int] = ...) -> None: ...
 
 class TakeRowsReply(_message.Message):
     __slots__ = ("arrays",)

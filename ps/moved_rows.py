@@ -47,21 +47,34 @@ def parts_of(targets: Sequence[Flags]) -> npt.NDArray[np.uint16]:
 
 
 def moving(
-    model: ServerModel, head: pb.TakeRowsRequest, targets: Sequence[Flags], since: int
+    model: ServerModel,
+    head: pb.TakeRowsRequest,
+    targets: Sequence[Flags],
+    since: int,
+    own: int = 0,
 ) -> Iterator[tuple[int, int, frames.Pieces]]:
     """Frames of TakeRows with all rows of some slots that were changed at a step or later.
 
-    head: has the epoch and the attempt. targets: the slots of each target. since: the step;
-    0: all rows. Yields (target, rows, frame). Ids that are counted come before rows: one that gets
-    its row meanwhile comes as that, too.
+    head: has the epoch and the attempt. targets: the slots of each target. since: the step; 0: all
+    rows. own: how many slots are this server's, for a first round to say how many rows come. Yields
+    (target, rows, frame). Ids that are counted come before rows: one that gets its row meanwhile
+    comes as that, too.
     """
     part_of = parts_of(targets)
+    sizes = [int(each.sum()) for each in targets]
     for counting in (True, False):
         for position, table in enumerate(model.tables):
             room = rows_of(table, PIECE_BYTES)
+            # Of a first round; ids are spread evenly over slots.
+            there = len(table) if own and not (counting or since) else 0
             pieces = table.export_of(part_of, len(targets), since, room, counting=counting)
             for part, piece in pieces:
-                header = pb.TakeRowsRequest(table=position, counting=counting, step=model.step)
+                header = pb.TakeRowsRequest(
+                    table=position,
+                    counting=counting,
+                    step=model.step,
+                    expected=there * sizes[part] // max(1, own),
+                )
                 header.MergeFrom(head)
                 yield part, len(piece[0]), frames.pieces(header, _columns(table, piece, counting))
 
@@ -113,6 +126,10 @@ def take(
     if header.counting:
         table.assign_counting(ids, versions, counts)
         return
+    if len(table) < header.expected // 4:
+        # An index that grows step by step moves its entries again and again: fifteen times the
+        # processor time. One that is large already would be held up for the whole of it at once.
+        table.reserve(len(table) + header.expected)
     values, *slots = columns
     named = dict(zip(table.slot_names, slots, strict=True))
     table.assign(ids, values, versions=versions, use_counts=counts, slots=named)

@@ -118,7 +118,9 @@ class Moves:
             with _Senders(self.connect, targets, request.addresses) as senders:
                 if targets:
                     head = pb.TakeRowsRequest(epoch=table.epoch, attempt=request.attempt)
-                    for part, count, frame in moved_rows.moving(model, head, slots, request.since):
+                    for part, count, frame in moved_rows.moving(
+                        model, head, slots, request.since, int(mine.sum())
+                    ):
                         senders.send(targets[part], frame)
                         rows, size = rows + count, size + len(frame)
                         faults.point("rows-sent")

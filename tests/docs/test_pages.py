@@ -68,6 +68,7 @@ NOT_RUN = {
     "shoal stacks clicks": "its job must be running: tests/jobs/test_stacks.py",
     "shoal dashboard": "it goes on until it is interrupted: tests/dashboard",
     "--dashboard 8050": "the port may be taken: tests/dashboard has any free one",
+    "shoal rebalance clicks": "its job must be running: tests/jobs/test_scale_servers.py",
     "shoal scale clicks": "its job must be running: tests/jobs/test_commands.py",
     "shoal stop clicks": "its job must be running: tests/jobs/test_commands.py",
 }
