@@ -147,9 +147,14 @@ class Moves:
             if (server := ServerId(index)) not in self._members.joining:
                 member = self._members.join_server(server)
                 self._instructions.append(StartProcess(Start(server, member.start(now))))
-        for server in [each for each in self._members.joining if each.index >= count]:
-            if self._stage in (Moving.IDLE, Moving.ORDERED):
-                self._leave(self._members.joining[server])
+        if not self.under_way:
+            self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Let go of servers that were to come and are not wanted any more."""
+        for member in list(self._members.joining.values()):
+            if member.id.index >= self.servers_wanted:
+                self._leave(member)
 
     def _leave(self, member: ServerMember) -> None:
         self._members.server_left(member.id)
@@ -214,11 +219,18 @@ class Moves:
     def ended(
         self, slots: int, rows: int, moved: int, seconds: float, paused: float, now: float
     ) -> None:
-        """All servers know that the move is over. moved: bytes."""
+        """All servers know that the move is over. moved: bytes.
+
+        slots: 0 of a move that an earlier master decided.
+        """
         self._go(Moving.IDLE)
         self._tries = 0
         self.count += 1
         self.wants_checkpoint = True
+        self._dismiss()
+        if not slots:
+            self._record.note(now, "rows have moved; how many the master before this one knew")
+            return
         self._record.note(
             now,
             f"{slots:,} of {self.routing.owners.size:,} slots have moved, {rows:,} rows and "
@@ -233,16 +245,18 @@ class Moves:
         self._tries += 1
         self._after = now + RETRY_SECONDS
         said = f"warning: rows could not be moved, and stay where they are: {why}"
-        if self._tries < TRIES:
+        # One that is not started again is of no use for another try.
+        gone = any(each.state is ProcessState.DEAD for each in self._members.joining.values())
+        if self._tries < TRIES and not gone:
+            self._dismiss()
             self._record.note(now, f"{said}; it is tried again")
             return
-        self._record.note(now, f"{said}. It was tried {TRIES} times")
+        self._record.note(now, f"{said}. It was tried {counted(self._tries, 'time')}")
         self._give_up()
 
     def _give_up(self) -> None:
         self.servers_wanted, self._wanted, self._tries = self.routing.servers, None, 0
-        for member in list(self._members.joining.values()):
-            self._leave(member)
+        self._dismiss()
 
     def joiner_failed(self, why: str, now: float) -> None:
         """A server that was to come cannot be started."""

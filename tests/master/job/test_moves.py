@@ -172,6 +172,27 @@ def test_a_new_server_that_cannot_be_started_leaves_the_job_as_it_is():
     assert world.job.members.joining == {}
 
 
+def test_servers_that_are_not_wanted_any_more_go_when_the_move_under_way_has_ended():
+    world = World()
+    world.job.move_begun(world.wanted(2), 2.0)
+    world.job.scale_servers(1, "", 2.0)
+    assert world.job.take_instructions() == []
+    world.job.move_failed("a server died", 2.0)
+    assert world.job.take_instructions() == [TerminateProcess(NEW)]
+    assert world.instructions(9.0) == []
+    world.again()
+
+
+def test_a_new_server_that_is_lost_for_good_while_rows_move_ends_the_tries():
+    world = World(relaunch_limit=0)
+    world.job.move_begun(world.wanted(2), 2.0)
+    world.job.process_exited(exited(ServerId(1)), 2.0)
+    world.job.move_failed("a server died", 2.0)
+    assert world.instructions(9.0) == []
+    assert world.job.moves.servers_wanted == 1
+    assert world.job.members.joining == {}
+
+
 def test_equal_shares_by_what_slots_are_asked_for():
     world = World(num_ps=2)
     weights = np.full(16384, 1 / 16384)
