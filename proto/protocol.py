@@ -12,7 +12,7 @@ from importlib import metadata
 
 from shoal.proto import shoal_pb2 as pb
 
-PROTOCOL = 9
+PROTOCOL = 10
 
 
 @functools.cache
