@@ -118,6 +118,8 @@ def _commit_move(places: Mapping[ServerId, Place], job: Job, now: float) -> None
         raise MovingError("the job has ended")
     if _there(job).all != places:
         raise MovingError("a server died meanwhile")
+    if job.members.fencing:
+        raise MovingError("a worker died meanwhile")
     job.move_committed(now)
 
 

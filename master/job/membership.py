@@ -214,6 +214,14 @@ class Membership:
         return [(worker, incarnation) for worker, incarnation in over if incarnation >= 0]
 
     @property
+    def fencing(self) -> bool:
+        """Whether a worker is dead of which it is not known yet what each server has."""
+        return any(
+            member.state == ProcessState.DEAD and not member.fenced
+            for member in self.workers.values()
+        )
+
+    @property
     def step_limit(self) -> float:
         """Seconds that one thing may take in a worker, by what has taken longest in any."""
         return max(self._step_timeout, LIMIT_FACTOR * self._longest_step)

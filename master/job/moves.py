@@ -182,6 +182,9 @@ class Moves:
     def tick(self, phase: Phase, now: float, *, checkpoint: bool) -> None:
         """Have a move begin if one is wanted. checkpoint: one is under way."""
         ready = phase is Phase.TRAINING and self._members.servers_ready and not checkpoint
+        # A push of a dead worker may be on some servers only, which they have to say before others
+        # are in their place.
+        ready = ready and not self._members.fencing
         if self.under_way or not ready or now < self._after or not self.pending:
             return
         if any(each.state is not ProcessState.ALIVE for each in self._members.joining.values()):

@@ -18,7 +18,7 @@ from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto.errors import WireError
-from tests.master.strategies import config, exited, register
+from tests.master.strategies import config, exited, register, w
 
 TRAINING = DataDescribed(training=(Source("t", 400),))
 NEW = Start(ServerId(1), 0)
@@ -191,6 +191,16 @@ def test_a_new_server_that_is_lost_for_good_while_rows_move_ends_the_tries():
     assert world.instructions(9.0) == []
     assert world.job.moves.servers_wanted == 1
     assert world.job.members.joining == {}
+
+
+def test_rows_move_when_the_servers_have_said_what_they_have_of_a_dead_worker():
+    world = World()
+    world.job.taken_for_dead(w(0), 0, "silent", 2.0)
+    world.job.scale_servers(2, "", 2.0)
+    world.job.server_registered(ServerId(1), 0, "new", 2.0)
+    assert not any(isinstance(each, MoveSlots) for each in world.instructions(3.0))
+    world.job.fenced(w(0), 0, [None], 3.0)
+    assert any(isinstance(each, MoveSlots) for each in world.instructions(3.0))
 
 
 def test_equal_shares_by_what_slots_are_asked_for():
