@@ -87,7 +87,7 @@ def _columns(table: RowStore, piece: Sequence[Any], counting: bool) -> list[Arra
     return [ids, values, *(slots[name] for name in table.slot_names), steps, uses.view(np.int32)]
 
 
-def took(
+def rows_in(
     model: ServerModel, frame: bytes | memoryview, slots: Flags | None = None
 ) -> tuple[pb.TakeRowsRequest, list[Array]]:
     """The rows in a frame of TakeRows, of slots among `slots`; None: of any.

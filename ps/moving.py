@@ -208,7 +208,7 @@ class Moves:
         with self._taking:
             self._of_move(header.epoch, header.attempt)
             model = self._registration.model
-            header, arrays = moved_rows.took(model, frame, self._coming)
+            header, arrays = moved_rows.rows_in(model, frame, self._coming)
             step = model.step
             log = self.log
             wait = log.append_move(step, frame, header.epoch, pb.ROWS_CAME) if log else None

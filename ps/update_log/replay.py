@@ -303,7 +303,7 @@ def _moved_again(
         with _whole(at, entry, frame):
             moved_rows.remove(model, slots)
     else:
-        header, arrays = moved_rows.took(model, frame)
+        header, arrays = moved_rows.rows_in(model, frame)
         with _whole(at, entry, frame):
             moved_rows.take(model, header, arrays, entry.step - 1)
     return True

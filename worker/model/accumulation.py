@@ -61,6 +61,7 @@ def average(pushes: Sequence[Push], dims: Sequence[int], clip: Clip) -> Push:
         pushes[-1],
         tables={table: (ids, tables[table].numpy()) for table, (ids, _) in rows.items()},
         dense=(clipped.numpy(), np.sum([each.dense[1] for each in pushes], axis=0)),
+        # Servers may have come or left between two of the pulls.
         versions=[min(each) for each in zip(*(push.versions for push in pushes), strict=False)],
         times=[min(each) for each in zip(*(push.times for push in pushes), strict=False)],
         applied=[min(each) for each in zip(*(push.applied for push in pushes), strict=False)],
