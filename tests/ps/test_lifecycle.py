@@ -398,7 +398,10 @@ def test_a_restored_server_has_told_what_its_checkpoint_has(tmp_path):
 
 def test_shares_of_a_cap_are_the_whole():
     for servers in (1, 3, 7):
-        assert sum(share_of(1000, server, servers) for server in range(servers)) == 1000
+        routing = Routing.even(servers)
+        shares = [share_of(1000, routing.slots(server)) for server in range(servers)]
+        assert 1000 - servers < sum(shares) <= 1000
+    assert share_of(1000, 0) == 1
 
 
 def test_pushes_from_many_threads_keep_the_cap_and_each_count():
@@ -435,6 +438,8 @@ def test_pushes_from_many_threads_keep_the_cap_and_each_count():
 
 def test_a_cap_of_a_cluster_is_cut_by_servers():
     models = [ServerModel(spec(max_rows=1001), i, 2) for i in range(2)]
-    assert [model.lifecycle._caps[0] for model in models] == [500, 501]
+    assert [model.lifecycle._caps[0] for model in models] == [500, 500]
+    models[0].lifecycle.own(4096)
+    assert models[0].lifecycle._caps[0] == 250
     assert ServerModel(spec(), 0, 1).lifecycle is None
     assert Routing.even(2).servers == 2
