@@ -13,6 +13,7 @@ from typing import Any
 from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.errors import UserError
 from shoal.master.found_ids import FoundIds
+from shoal.master.job.job import Job
 from shoal.master.job.status import status_message
 from shoal.master.shared_job import SharedJob
 from shoal.master.slot_loads import SlotLoads
@@ -79,31 +80,30 @@ class ClientService:
             return self._scale_servers(request.num_servers)
         if request.num_workers < 1:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
-        config = self._job.config
-        most = certified_workers(config)
-        if most is not None and request.num_workers > most:
-            raise WireError(
-                pb.BAD_REQUEST,
-                f"job {config.job_name} has certificates for {most} workers, made before it began. "
-                f"To have more, stop it and continue it with: shoal train --resume "
-                f"{config.job_name} --num-workers {request.num_workers}",
-            )
+        most = certified_workers(self._job.config)
+        self._check_certified(most, request.num_workers, "workers", "--num-workers")
         self._job.answer(lambda job, now: job.scale(request.num_workers, now))
         return pb.ScaleJobReply()
 
     def _scale_servers(self, servers: int) -> pb.ScaleJobReply:
-        config = self._job.config
-        most = certified_servers(config)
-        if most is not None and servers > most:
+        self._check_certified(certified_servers(self._job.config), servers, "servers", "--num-ps")
+
+        def scale(job: Job, now: float) -> None:
+            job.check_servers(servers, now)
+            job.scale_servers(servers, "", now)
+
+        self._job.answer(scale)
+        return pb.ScaleJobReply()
+
+    def _check_certified(self, most: int | None, wanted: int, what: str, flag: str) -> None:
+        """Raises WireError if more are wanted than have certificates; most: None for no limit."""
+        name = self._job.config.job_name
+        if most is not None and wanted > most:
             raise WireError(
                 pb.BAD_REQUEST,
-                f"job {config.job_name} has certificates for {most} servers, made before it began. "
-                f"To have more, stop it and continue it with: shoal train --resume "
-                f"{config.job_name} --num-ps {servers}",
+                f"job {name} has certificates for {most} {what}, made before it began. To have "
+                f"more, stop it and continue it with: shoal train --resume {name} {flag} {wanted}",
             )
-        self._job.answer(lambda job, now: job.check_servers(servers, now))
-        self._job.answer(lambda job, now: job.scale_servers(servers, "", now))
-        return pb.ScaleJobReply()
 
     def _rebalance(self) -> pb.ScaleJobReply:
         weights = self._loads.weights()

@@ -240,7 +240,7 @@ class _Move:
         give_up = time.monotonic() + EQUAL_SECONDS
         over = {each.worker.index: each.incarnation for each in self._there.over}
         while behind := _behind(replies, over):
-            if time.monotonic() > give_up or self._ending_soon():
+            if time.monotonic() > give_up or self._servers.closing:
                 raise MovingError(
                     f"a push was not repeated within {EQUAL_SECONDS:g} s, which some servers have"
                 )
@@ -254,9 +254,6 @@ class _Move:
         self, until: Sequence[pb.PushIdentity], server: ServerId, place: Place
     ) -> pb.FreezeReply:
         return self._servers.freeze(server, place, self._epoch, self._attempt, until)
-
-    def _ending_soon(self) -> bool:
-        return self._servers.closing
 
     def _join(self, first: pb.FreezeReply) -> None:
         request = pb.JoinRequest(
@@ -281,12 +278,16 @@ class _Move:
             logger.debug("%s was not told of the new table: %s", server, error)
 
 
+def _order(push: pb.PushIdentity) -> tuple[int, int]:
+    """Where a push is among those of its worker."""
+    return push.incarnation, push.sequence
+
+
 def _last_of(replies: Mapping[ServerId, pb.FreezeReply]) -> list[pb.PushIdentity]:
     """The last push of each worker that any server has."""
     last: dict[int, pb.PushIdentity] = {}
     for each in (each.identity for reply in replies.values() for each in reply.has):
-        found = last.setdefault(each.worker, each)
-        if (each.incarnation, each.sequence) > (found.incarnation, found.sequence):
+        if _order(each) > _order(last.setdefault(each.worker, each)):
             last[each.worker] = each
     return list(last.values())
 
@@ -299,12 +300,9 @@ def _behind(replies: Mapping[ServerId, pb.FreezeReply], over: Mapping[int, int])
     most = _last_of(replies)
     behind = []
     for server, reply in replies.items():
-        has = {
-            each.identity.worker: (each.identity.incarnation, each.identity.sequence)
-            for each in reply.has
-        }
+        has = {each.identity.worker: _order(each.identity) for each in reply.has}
         if any(
-            has.get(each.worker, (-1, 0)) != (each.incarnation, each.sequence)
+            has.get(each.worker, (-1, 0)) != _order(each)
             for each in most
             if each.incarnation > over.get(each.worker, -1)
         ):

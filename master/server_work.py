@@ -30,7 +30,7 @@ from shoal.master.job.members import ProcessState
 from shoal.master.job.status import position
 from shoal.master.job.updates import Update
 from shoal.master.move_slots import MovingError, Servers, SlotMover
-from shoal.master.servers import Place, ServerConnections
+from shoal.master.servers import Place, ServerConnections, places_of
 from shoal.master.shared_job import SharedJob
 from shoal.master.take_checkpoint import CheckpointTaker, TakingError
 from shoal.master.update_thread import UpdateThread
@@ -103,8 +103,8 @@ def _there(job: Job) -> Servers:
     """Where the servers are, for a move."""
     members = job.members
     return Servers(
-        {each.id: Place.of(each) for each in members.servers.values()},
-        {each.id: Place.of(each) for each in members.joining.values()},
+        places_of(members.servers.values()),
+        places_of(members.joining.values()),
         [FenceWorker(worker, over) for worker, over in members.fences()],
     )
 
@@ -192,9 +192,7 @@ class ServerWork:
 
     def places(self) -> dict[ServerId, Place]:
         """Where all servers that have slots are, or were last."""
-        return self._job.apply(
-            lambda job, _: {each.id: Place.of(each) for each in job.members.servers.values()}
-        )
+        return self._job.apply(lambda job, _: places_of(job.members.servers.values()))
 
     def all_places(self) -> dict[ServerId, Place]:
         """As `places`, with those that are to get slots."""

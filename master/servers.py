@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shoal.master.job.members import ProcessState, ServerMember
@@ -72,6 +72,11 @@ class Place(NamedTuple):
     def here(self) -> bool:
         """Whether it has registered, and is not known to be dead."""
         return self.incarnation is not None
+
+
+def places_of(members: Iterable[ServerMember]) -> dict[ServerId, Place]:
+    """Where servers are, or were last."""
+    return {each.id: Place.of(each) for each in members}
 
 
 class ServerConnections:

@@ -164,11 +164,13 @@ class MasterService:
         )
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
+        if request.addresses_only:  # asked again and again while a server is away
+            addresses = self._job.answer(lambda job, now: job.server_addresses(now))
+            return pb.RegisterWorkerReply(servers=addresses)
         addresses, table = self._job.answer(
             lambda job, now: _with_table(job.server_addresses(now), job)
         )
-        routing = None if request.addresses_only else table
-        return pb.RegisterWorkerReply(routing=routing, servers=addresses)
+        return pb.RegisterWorkerReply(routing=table, servers=addresses)
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
         worker = WorkerId(request.worker)

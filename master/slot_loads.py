@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.master.job.job import Job
 from shoal.master.job.placement import Weights
-from shoal.master.servers import Place, ServerConnections
+from shoal.master.servers import ServerConnections, places_of
 from shoal.master.shared_job import SharedJob
-from shoal.master.work.ids import ServerId
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.identity import Identity
@@ -40,7 +38,8 @@ class SlotLoads:
         is the same for all slots, as ids are spread over them by a hash. Raises WireError for a
         server that does not answer.
         """
-        places, journal = self._job.look(lambda job, _: _places(job)), self._job.position()
+        places = self._job.look(lambda job, _: places_of(job.members.servers.values()))
+        journal = self._job.position()
         loads = np.zeros(SLOTS)
         answers = dict(self._servers.statuses(places, journal, loads=True))
         if missing := sorted(each.index for each in places.keys() - answers.keys()):
@@ -52,7 +51,3 @@ class SlotLoads:
         even = np.full(SLOTS, 1 / SLOTS)
         total = loads.sum()
         return even if not total else (loads / total + even) / 2
-
-
-def _places(job: Job) -> dict[ServerId, Place]:
-    return {each.id: Place.of(each) for each in job.members.servers.values()}

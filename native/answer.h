@@ -182,13 +182,9 @@ static int shoal_answer(shoal_answerer *a, const uint8_t *frame, size_t size, sh
     free(scratch);
     free(moment.state);
     if (done) {
-        const int64_t *ids[SHOAL_WIRE_TABLES];
-        uint64_t counts[SHOAL_WIRE_TABLES];
-        for (int k = 0; k < pull.arrays; k++) {
-            ids[k] = (const int64_t *)pull.ids[k].data;
-            counts[k] = pull.ids[k].shape[0];
-        }
-        shoal_note_load(a, ids, counts, pull.arrays);
+        if (shoal_counts_load(a))
+            for (int k = 0; k < pull.arrays; k++)
+                shoal_note_load(a, (const int64_t *)pull.ids[k].data, pull.ids[k].shape[0]);
         shoal_count_answer(a, &a->pulled, shoal_now() - began);
         return 1;
     }

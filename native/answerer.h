@@ -78,15 +78,17 @@ typedef struct {
 
 enum { SHOAL_LOAD_EVERY = 16 }; /* so many pulls are counted by slot once */
 
-/* Counts the ids of a pull by their slots, if it is one that is counted. Without a lock: a count
- * that is lost changes nothing. */
-static void shoal_note_load(shoal_answerer *a, const int64_t *const *ids, const uint64_t *counts, int arrays) {
-    if (__atomic_fetch_add(&a->asked, 1, __ATOMIC_RELAXED) % SHOAL_LOAD_EVERY) return;
-    for (int k = 0; k < arrays; k++)
-        for (uint64_t i = 0; i < counts[k]; i++) {
-            uint32_t *load = &a->loads[shoal_slot(shoal_mix64((uint64_t)ids[k][i]))];
-            __atomic_store_n(load, __atomic_load_n(load, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
-        }
+/* Whether a pull is one of those whose ids are counted by slot. */
+static int shoal_counts_load(shoal_answerer *a) {
+    return __atomic_fetch_add(&a->asked, 1, __ATOMIC_RELAXED) % SHOAL_LOAD_EVERY == 0;
+}
+
+/* Counts ids of such a pull. Without a lock: a count that is lost changes nothing. */
+static void shoal_note_load(shoal_answerer *a, const int64_t *ids, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t *load = &a->loads[shoal_slot(shoal_mix64((uint64_t)ids[i]))];
+        __atomic_store_n(load, __atomic_load_n(load, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+    }
 }
 
 static int shoal_note_met(shoal_answerer *a, uint64_t worker, int64_t incarnation) {

@@ -32,7 +32,6 @@ from kernels cimport (
     SHOAL_PUSH_BROKEN,
     SHOAL_SLOT_BITS,
     SHOAL_SLOT_BYTES,
-    SHOAL_WIRE_TABLES,
     pthread_mutex_destroy,
     pthread_mutex_init,
     pthread_mutex_lock,
@@ -40,6 +39,7 @@ from kernels cimport (
     shoal_answerer,
     shoal_apply_frame,
     shoal_connection,
+    shoal_counts_load,
     shoal_durations,
     shoal_know_record,
     shoal_leave_from,
@@ -245,16 +245,14 @@ cdef class Answerer:
 
     def note_load(self, arrays):
         """Count a pull that Python answers by its slots. arrays: of its ids, int64 [n] each."""
-        cdef const int64_t *starts[SHOAL_WIRE_TABLES]
-        cdef uint64_t counts[SHOAL_WIRE_TABLES]
         cdef const int64_t[::1] ids
-        cdef int count = min(len(arrays), SHOAL_WIRE_TABLES)
-        for k in range(count):
-            ids = require("ids", arrays[k], np.int64, (None,))
-            counts[k] = ids.shape[0]
-            starts[k] = &ids[0] if ids.shape[0] else NULL
-        with nogil:
-            shoal_note_load(&self._answerer, starts, counts, count)
+        if not shoal_counts_load(&self._answerer):
+            return
+        for each in arrays:
+            ids = require("ids", each, np.int64, (None,))
+            if ids.shape[0]:
+                with nogil:
+                    shoal_note_load(&self._answerer, &ids[0], ids.shape[0])
 
     def loads(self):
         """Ids that pulls asked for, of each slot, uint32 [16384]: of one in LOAD_EVERY pulls."""

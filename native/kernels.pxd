@@ -258,8 +258,8 @@ cdef extern from "connection.h" nogil:
         shoal_push_record *broken
     int shoal_note_met(shoal_answerer *, uint64_t worker, int64_t incarnation)
     int shoal_know_record(shoal_answerer *, uint64_t worker, shoal_push_record *)
-    enum: SHOAL_WIRE_TABLES
-    void shoal_note_load(shoal_answerer *, const int64_t *const *, const uint64_t *, int)
+    int shoal_counts_load(shoal_answerer *)
+    void shoal_note_load(shoal_answerer *, const int64_t *, uint64_t)
     void shoal_take_pushes(shoal_answerer *, int)
     void shoal_leave_from(shoal_answerer *, double moment)
     int shoal_serve(shoal_answerer *, shoal_connection *)

@@ -219,6 +219,13 @@ class EventClock:
                 line.swept, line.planned = each["swept"], each["planned"]
 
 
+def of_other_rows(state: ClockState) -> ClockState:
+    """The state, changed in place, for a server with other rows: none of them was swept."""
+    for line in state["lines"]:
+        line["swept"] = line["planned"] = 0
+    return state
+
+
 def _days(time: int) -> str:
     days = time / (86_400 * SECOND)
     return f"{days:,.1f} days" if days >= 1 else f"{time / (3_600 * SECOND):,.1f} hours"

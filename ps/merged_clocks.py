@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shoal.ps.clock import EventClock
+from shoal.ps.clock import EventClock, of_other_rows
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import LifecycleState, Shard
@@ -52,9 +52,7 @@ class MergedClocks:
         """What server `server` of `servers` goes on from; None where no table was swept."""
         if self._furthest is None or self._merged is None:
             return None
-        clock = self._merged.state()
-        for line in clock["lines"]:
-            line["swept"] = line["planned"] = 0  # of other rows
+        clock = of_other_rows(self._merged.state())
         tables = range(len(self._furthest["removed"]))
         own = [each for each in self._saved[server::servers] if each is not None]
         return {

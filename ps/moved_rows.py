@@ -21,6 +21,7 @@ from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import SLOTS
+from shoal.ps.clock import of_other_rows
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel, rows_of
 from shoal.ps.unpack import check_ids
@@ -39,7 +40,7 @@ _ALL = Choice.older_than(MAX_STEP)
 
 
 def parts_of(targets: Sequence[Flags]) -> npt.NDArray[np.uint16]:
-    """The part of each slot, uint16 [16384]: the first of `targets` that has it, or none."""
+    """The part of each slot, uint16 [16384]: the one of `targets` that has it, or none."""
     part_of = np.full(SLOTS, NO_PART, np.uint16)
     for part, slots in enumerate(targets):
         part_of[slots] = part
@@ -144,10 +145,7 @@ def join(model: ServerModel, pushes: PushRegister, request: pb.JoinRequest) -> N
     model.moments.restore(request.version, request.step, senders)
     pushes.join(request.has)
     if model.lifecycle is not None and request.clock:
-        clock = json.loads(request.clock)
-        for line in clock["lines"]:
-            line["swept"] = line["planned"] = 0  # of other rows
-        model.lifecycle.clock.restore(clock)
+        model.lifecycle.clock.restore(of_other_rows(json.loads(request.clock)))
 
 
 def remove(model: ServerModel, slots: Flags) -> int:

@@ -64,6 +64,7 @@ class Pulls:
             self._registration.workers.require(request.caller)
         ids = ids_of_tables(arrays, request)
         self._ownership.check(request.routing_epoch, arrays)
+        self._answerer.note_load(arrays)
         if not request.whole_updates:
             # A pull waits for nobody: see ServerModel.
             return self._read(request, ids)
@@ -88,7 +89,6 @@ class Pulls:
             update=self._pending.update,
         )
         self._answered += 1
-        self._answerer.note_load(ids)
         dtype = _value_dtype(request.value_type)
         pairs = list(zip(request.tables, ids, strict=True))
         return rows_in_blocks(model, header, pairs, dtype, dense, training=request.training)

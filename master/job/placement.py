@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 import numpy.typing as npt
 
@@ -28,14 +26,10 @@ def balanced(
     new = owners.copy()
     loads = np.bincount(owners, weights, minlength=servers)[:servers].astype(float)
     mean = weights.sum() / servers
-    emptiest = [(load, server) for server, load in enumerate(loads)]
-    heapq.heapify(emptiest)
     left = np.flatnonzero(owners >= servers)
     for slot in left[np.argsort(-weights[left], kind="stable")].tolist():
-        load, server = heapq.heappop(emptiest)
-        new[slot] = server
-        loads[server] = load + weights[slot]
-        heapq.heappush(emptiest, (loads[server], server))
+        new[slot] = emptiest = int(np.argmin(loads))
+        loads[emptiest] += weights[slot]
     for fullest in np.argsort(-loads, kind="stable").tolist():
         _relieve(new, loads, fullest, weights, mean, tolerance)
     return new

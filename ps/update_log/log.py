@@ -140,15 +140,16 @@ class UpdateLog:
             name = self._protection.name
             self._space.add(ticket.step, len(frame))
         entry = pb.LogEntry(
-            log=name,
-            server=self._server,
-            incarnation=self._incarnation,
-            step=ticket.step,
-            staleness=ticket.staleness,
-            journal=self.seen.position,
-            sweep=sweep,
-            update=update,
+            step=ticket.step, staleness=ticket.staleness, sweep=sweep, update=update
         )
+        return self._send(name, entry, frame)
+
+    def _send(
+        self, name: str, entry: pb.LogEntry, frame: bytes | memoryview
+    ) -> Callable[[], object]:
+        """Send an entry of the log `name` on its way; returns as `append`."""
+        entry.log, entry.server, entry.incarnation = name, self._server, self._incarnation
+        entry.journal.CopyFrom(self.seen.position)
         wait = self._of_sink(name, self._sink.append, entry, frame)
         return partial(self._of_sink, name, wait) if wait is not None else _nothing
 
@@ -213,18 +214,8 @@ class UpdateLog:
             if not self._protection.written:
                 return _nothing
             name = self._protection.name
-        entry = pb.LogEntry(
-            log=name,
-            server=self._server,
-            incarnation=self._incarnation,
-            # Between this step and the next one, and after the cut of any checkpoint before.
-            step=step + 1,
-            journal=self.seen.position,
-            move=epoch,
-            moved=kind,
-        )
-        wait = self._of_sink(name, self._sink.append, entry, frame)
-        return partial(self._of_sink, name, wait) if wait is not None else _nothing
+        # Between this step and the next one, and after the cut of any checkpoint before.
+        return self._send(name, pb.LogEntry(step=step + 1, move=epoch, moved=kind), frame)
 
     def append_sweep(self, step: int, frame: bytes) -> None:
         """Send a part of a sweep on its way.

@@ -13,6 +13,8 @@ from tests.jobs.running import RunningJob, audited, resume, until
 
 pytestmark = pytest.mark.job
 
+LOGGED = SERIAL | {"durability": "log", "checkpoint_steps": 1000, "num_minibatches_per_task": 4}
+
 
 def moves(job, method="move_ended"):
     return sum(event.method == method for event in job.events())
@@ -36,10 +38,7 @@ def test_each_record_counts_once_on_servers_that_come_leave_and_die(numbered, tm
         training_data=numbered[0],
         output=tmp_path / "out",
         num_ps=1,
-        num_minibatches_per_task=4,
-        durability="log",
-        checkpoint_steps=1000,
-        **SERIAL,
+        **LOGGED,
     ) as job:
         job.at_gate(gates[0])
         scaled(job, 3)
@@ -86,12 +85,9 @@ def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
         training_data=numbered[0],
         output=tmp_path / "out",
         num_ps=2,
-        num_minibatches_per_task=4,
-        durability="log",
         log_place=place,
-        checkpoint_steps=1000,
         relaunch_limit=100,
-        **SERIAL,
+        **LOGGED,
     ) as job:
         servers = 2
         for gate, point in zip(gates, points, strict=True):
@@ -146,10 +142,7 @@ def test_a_job_that_is_resumed_has_what_moved(numbered, tmp_path):
         training_data=numbered[0],
         output=tmp_path / "out",
         num_ps=1,
-        num_minibatches_per_task=4,
-        durability="log",
-        checkpoint_steps=1000,
-        **SERIAL,
+        **LOGGED,
     ) as job:
         job.at_gate("step-20")
         scaled(job, 3)

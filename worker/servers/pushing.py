@@ -139,9 +139,11 @@ class Pusher:
                 if not refusals:
                     self.acknowledged = self._sequence
                     return staleness
-            wanted &= set(refusals)
-            wanted |= set(range(known, routing.servers))
-            wanted &= set(range(routing.servers))
+            wanted = {
+                server
+                for server in range(routing.servers)
+                if server >= known or (server in wanted and server in refusals)
+            }
             refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
             tables = {
                 table: (ids[refused[table]], gradients[refused[table]])
