@@ -230,7 +230,7 @@ class Moves:
     def _empty(self, model: ServerModel, slots: Flags, epoch: int) -> int:
         """Remove rows; returns how many there were."""
         removed = moved_rows.remove(model, slots)
-        if self.log is not None:
+        if removed and self.log is not None:
             self.log.append_move(model.step, moved_rows.to_bits(slots), epoch, pb.SLOTS_EMPTIED)()
         return removed
 

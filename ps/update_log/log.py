@@ -215,7 +215,8 @@ class UpdateLog:
                 return _nothing
             name = self._protection.name
         # Between this step and the next one, and after the cut of any checkpoint before.
-        return self._send(name, pb.LogEntry(step=step + 1, move=epoch, moved=kind), frame)
+        place = step + 1 if self._pending is None else self._next().step
+        return self._send(name, pb.LogEntry(step=place, move=epoch, moved=kind), frame)
 
     def append_sweep(self, step: int, frame: bytes) -> None:
         """Send a part of a sweep on its way.

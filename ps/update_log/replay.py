@@ -333,6 +333,8 @@ def _held_again(
     An update that is there takes its gradients away all the same: they may be in the log once more,
     from the time when a checkpoint was taken. Raises as `_done_again`.
     """
+    if entry.move:
+        return _moved_again(at, entry, frame, model, pushes)
     if not entry.update:
         own = kept(memoryview(frame))  # the gradients lie in it
         push = unpack(own)

@@ -184,6 +184,7 @@ class World:
                     continue
             else:
                 server.registration.begin_anew()
+            server.moves.settle()  # as the process does, once it has registered
             server.had, server.told = server.last_pushes(), []
             if self.incarnations[index]:
                 server.registration.workers.tell = server.told.append

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from shoal.native.ids import slot_of
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.ps.logged import POINTS_OF_UPDATES, numbers
@@ -183,3 +184,27 @@ def test_a_worker_s_second_try_finds_its_gradient_held(world):
     assert job.incarnations == [1]
     assert job.status(0).duplicate_pushes == 1
     master.same()
+
+
+def test_rows_of_others_that_were_removed_stay_away(world):
+    """Rows of another server's slots go when a server registers, and once more from its log."""
+    draw = random.Random(1)
+    job = world(2)
+    master = Master(job)
+    ids = numbers(3)
+    master.push(0, ids[0], draw)
+    others = np.arange(10_000, 10_200)
+    others = others[job.routing.owners[slot_of(others)] == 0]
+    server = job.servers[1]
+    for each in ids[1:]:
+        # As an update that came between a move's decision and its end would leave them.
+        server.model.assign(0, others, np.ones((others.size, server.model.dim(0)), np.float32))
+        assert server.moves.settle() == others.size
+        master.update(1)
+        master.push(0, each, draw)
+        job.kill(1)
+        job.start(1)
+        job.meet(1)
+        server = job.servers[1]
+        assert server.moves.settle() == 0
+        master.same()
