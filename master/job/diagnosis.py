@@ -12,21 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from shoal.master.job.stage_times import APART, DOMINANT, WAITING, Loads, WorkerTime, together
+from shoal.master.job.stage_times import (
+    APART,
+    DOMINANT,
+    WAITING,
+    Loads,
+    WorkerTime,
+    slowest,
+    time_in_words,
+    together,
+    usual_step_seconds,
+)
 
 LEAST_STEPS, LEAST_SECONDS = 20, 2.0
 """Of one worker's training, before anything is said: its first step compiles the model."""
-
-SLOW_WORKER = 2.0
-"""By which a straggler's step takes longer than that of the others; two machines of one kind that
-are busy with other work differ by less."""
-
-SLOW_STEP_SECONDS = 0.002
-"""A straggler's step takes at least so long: for shorter ones, what others wait may be all of their
-time as it is measured, and anything is many times their own."""
-
-COMPARABLE = 0.2
-"""Of the usual time in training: a worker that came late has mostly compiled."""
 
 SMALL_MINIBATCH, SMALL_SECONDS, FIXED_SECONDS = 64, 0.05, 0.01
 """Calls to servers and into TensorFlow cost milliseconds for any number of records. So much of a
@@ -130,22 +129,15 @@ def _no_room(facts: Facts, more: str) -> str:
 
 def _straggler(workers: Sequence[WorkerTime]) -> Diagnosis | None:
     """One worker is far slower than the others, by its own time for a step."""
-    if len(workers) < 2:
+    found = slowest(workers)
+    if found is None:
         return None
-    usual = statistics.median(each.seconds for each in workers)
-    known = [each for each in workers if each.seconds >= COMPARABLE * usual and each.steps]
-    if len(known) < 2:
-        return None
-    slow = max(known, key=lambda each: each.step_seconds)
-    others = [each for each in known if each is not slow]
-    normal = statistics.median(each.step_seconds for each in others)
-    least = max(SLOW_WORKER * normal, SLOW_STEP_SECONDS)
-    if slow.steps < 2 or slow.step_seconds < least:
-        return None
+    slow, others = found
+    normal = usual_step_seconds(others)
     busy = max(("read", "feed", "ids", "pull", "step", "push"), key=lambda name: slow.share(name))
     evidence = (
-        f"a step of {slow.name} takes {_time(slow.step_seconds)}, of the others "
-        f"{_time(normal)}; it is busy with {busy} for {slow.share(busy):.0%} of its time"
+        f"a step of {slow.name} takes {time_in_words(slow.step_seconds)}, of the others "
+        f"{time_in_words(normal)}; it is busy with {busy} for {slow.share(busy):.0%} of its time"
     )
     waited = statistics.mean(each.share(*WAITING) for each in others)
     if waited >= WAITS:
@@ -164,12 +156,6 @@ def _bounded(workers: Sequence[WorkerTime]) -> bool:
     return any(each.stages.get("wait for workers", 0.0) > 0 for each in workers)
 
 
-def _time(seconds: float) -> str:
-    if seconds < 0.0005:
-        return "less than 1 ms"
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
-
-
 def _minibatches(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
     """A step is short and of few records, so most of it is the cost that each step has."""
     steps = total.steps * facts.accumulated
@@ -182,8 +168,8 @@ def _minibatches(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | N
     larger = max(4 * facts.minibatch_size, 2 * SMALL_MINIBATCH)
     return Diagnosis(
         Bound.MINIBATCHES,
-        f"a step has {facts.minibatch_size} records and takes {_time(each)}, most of which it "
-        "takes for any number of records",
+        f"a step has {facts.minibatch_size} records and takes {time_in_words(each)}, most of which "
+        "it takes for any number of records",
         f"--minibatch-size {larger}, and with it a larger learning rate",
     )
 

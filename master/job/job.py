@@ -42,6 +42,7 @@ from shoal.master.job.server_scaling import ServerScaler
 from shoal.master.job.start_waits import StartWaits
 from shoal.master.job.state import JobState
 from shoal.master.job.storage_waits import StorageWaits
+from shoal.master.job.stragglers import Stragglers
 from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.job.updates import Gradient
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
@@ -80,6 +81,7 @@ class Job:
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
         self.autoscaler = Autoscaler(config)
+        self.stragglers = Stragglers(config)
         self.server_scaler = ServerScaler(config)
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
@@ -151,6 +153,7 @@ class Job:
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
         self.autoscaler = Autoscaler(self.config)
+        self.stragglers = Stragglers(self.config)
         self.server_scaler = ServerScaler(self.config)
         self.moves.resumed(self.config)
         same_servers = self.config.sync or servers == self.config.num_ps
@@ -243,6 +246,14 @@ class Job:
         self.record.scalings["up" if workers > before else "down"] += 1
         self._workers.scale(workers, why, now)
 
+    def worker_replaced(self, worker: WorkerId, incarnation: int, why: str, now: float) -> None:
+        """The job has decided that a worker is to end, and to be started again elsewhere.
+
+        why: in words.
+        """
+        self.stragglers.replaced(worker)
+        self._workers.replace(worker, incarnation, why, now)
+
     def tick(self, now: float) -> None:
         """Time has passed: look for silent processes."""
         self.record.throughput.sample(now, self.work.records[0])
@@ -263,6 +274,7 @@ class Job:
         self.moves.tick(self.phases.phase, now, checkpoint=self.checkpoints.under_way)
         self.servers.tick()
         self._autoscale(now)
+        self._replace_straggler(now)
         self._autoscale_servers(now)
         self._look_at_limits(now)
 
@@ -281,6 +293,21 @@ class Job:
         elif self.autoscaler.is_news(found):
             change = f"from {wanted} to {found.workers}"
             self.noted(f"the number of workers would go {change}: {found.why}", now)
+
+    def _replace_straggler(self, now: float) -> None:
+        """Have another worker in the place of one that is far slower than the others."""
+        training = self.phases.phase is Phase.TRAINING and not self.members.given_back
+        if not (self.stragglers.wants and training):
+            return
+        found = self.stragglers.look(self.members, now)
+        if found is None:
+            return
+        if self.stragglers.acts:
+            # By the method of this object, as in `tick`.
+            self.worker_replaced(found.worker, found.incarnation, found.why, now)
+        else:
+            self.stragglers.replaced(found.worker)
+            self.noted(f"{found.worker} would be replaced: {found.why}", now)
 
     def _autoscale_servers(self, now: float) -> None:
         """Have one more server, if those that are there will not do."""

@@ -55,7 +55,7 @@ class WorkerMember:
     """Its process has begun to run: a pod may wait long for room."""
 
     draining: bool = False
-    """It was asked to end, as it is not wanted."""
+    """It was asked to end, as it is not wanted, or another one is to come in its place."""
 
     given_back: bool = False
     """It was asked to end, as there is nothing left for it to do."""

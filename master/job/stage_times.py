@@ -8,6 +8,7 @@ training.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,17 @@ DOMINANT = 0.5
 
 APART = 1.2
 """By which the slowest stage is slower than the next: else a faster one would gain little."""
+
+SLOW_WORKER = 2.0
+"""By which a straggler's step takes longer than that of the others; two machines of one kind that
+are busy with other work differ by less."""
+
+SLOW_STEP_SECONDS = 0.002
+"""A straggler's step takes at least so long: for shorter ones, what others wait may be all of their
+time as it is measured, and anything is many times their own."""
+
+COMPARABLE = 0.2
+"""Of the usual time in training: a worker that came late has mostly compiled."""
 
 WAITING = ("wait for workers", "wait for update")
 """Stages in which a worker waits for other workers."""
@@ -104,3 +116,33 @@ def together(workers: Sequence[WorkerTime]) -> WorkerTime:
         for name, seconds in worker.stages.items():
             stages[name] = stages.get(name, 0.0) + seconds
     return WorkerTime("all workers", stages, sum(worker.steps for worker in workers))
+
+
+def slowest(workers: Sequence[WorkerTime]) -> tuple[WorkerTime, list[WorkerTime]] | None:
+    """A worker that is far slower than the others by its own time for a step, and the others.
+
+    None if there is none, or too little is known. Those that trained for a short time count for
+    neither.
+    """
+    if len(workers) < 2:
+        return None
+    usual = statistics.median(each.seconds for each in workers)
+    known = [each for each in workers if each.seconds >= COMPARABLE * usual and each.steps]
+    if len(known) < 2:
+        return None
+    slow = max(known, key=lambda each: each.step_seconds)
+    others = [each for each in known if each is not slow]
+    least = max(SLOW_WORKER * usual_step_seconds(others), SLOW_STEP_SECONDS)
+    return None if slow.steps < 2 or slow.step_seconds < least else (slow, others)
+
+
+def usual_step_seconds(workers: Sequence[WorkerTime]) -> float:
+    """The median of their own times for a step."""
+    return statistics.median(each.step_seconds for each in workers)
+
+
+def time_in_words(seconds: float) -> str:
+    """Of a step."""
+    if seconds < 0.0005:
+        return "less than 1 ms"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

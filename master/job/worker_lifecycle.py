@@ -102,6 +102,15 @@ class WorkerLifecycle:
         for member in draining:
             self._instructions.append(TerminateProcess(Start(member.id, member.incarnation)))
 
+    def replace(self, worker: WorkerId, incarnation: int, why: str, now: float) -> None:
+        """Ask a worker to end, which is then started again. why: in words."""
+        member = self._members.workers[worker]
+        if member.incarnation != incarnation or member.state is not ProcessState.ALIVE:
+            return
+        self._record.note(now, f"{worker} is replaced: {why}")
+        member.draining = True
+        self._instructions.append(TerminateProcess(Start(worker, incarnation)))
+
     def give_back(self, member: WorkerMember, now: float) -> None:
         """There is nothing left for a worker to do, which will end when it hears so."""
         member.draining = member.given_back = True

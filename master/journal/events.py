@@ -116,6 +116,7 @@ EVENTS: Mapping[str, Callable[..., bool] | None] = {
     "master_restarted": None,
     "scale": None,
     "autoscaled": None,
+    "worker_replaced": None,
     "scale_servers": lambda job, servers, why: servers != job.moves.servers_wanted,  # noqa: ARG005
     "move_wanted": None,
     "move_begun": None,

@@ -17,10 +17,14 @@ DATA = DataDescribed((Source("t", 10**7),))
 class Played:
     """A job whose workers do so many steps a second together, by their number.
 
-    starts: seconds until a worker trains. room: workers that find room.
+    starts: seconds until a worker trains. room: workers that find room. slow: by how much a
+    worker's incarnation is slower than the others.
     """
 
-    def __init__(self, speed, *, data=DATA, starts=3, room=100, **fields):
+    def __init__(
+        self, speed, *, data=DATA, starts=3, room=100, slow=lambda worker, inc: 1, **fields
+    ):
+        self._slow = slow
         self._room = room
         fields = {"autoscale": "on", "workers": "1:8", "scale_seconds": 10.0} | fields
         self.events = []
@@ -54,7 +58,7 @@ class Played:
             each = self._speed(len(training)) / max(1, len(training))
             for worker, done in self._done.items():
                 if worker in training:
-                    done[1] += each
+                    done[1] += each / self._slow(worker, done[0])
                     done[2] += 1.0
                 beat = Heartbeat(
                     self.tasks[worker], steps_done=int(done[1]), stage_seconds={"training": done[2]}
