@@ -186,11 +186,13 @@ bench-movielens-1m: build/extensions
 
 # Rows and memory by admission, and rules of eviction: build/bench/tables/tables.json. Then rows,
 # memory and AUC of tables that forget, on clicks that change: churn.json and churn.svg. Memory and
-# pushes with admission at full size: admission.json. Pulls during a sweep: sweeping.json.
+# pushes with admission at full size: admission.json. Pulls during a sweep: sweeping.json. The load of
+# each server by Zipf's distribution: hot_rows.json.
 bench-tables: build/extensions
 	$(BIN)/python benchmarks/tables/run.py
 	$(BIN)/python benchmarks/tables/admission.py
 	$(BIN)/python benchmarks/tables/sweeping.py
+	$(BIN)/python benchmarks/tables/hot_rows.py build/bench/tables/hot_rows.json
 	$(BIN)/python benchmarks/tables/churn.py
 
 # A checkpoint onto 1, 2 and 4 servers, against reading its bytes once.
