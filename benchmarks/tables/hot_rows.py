@@ -1,11 +1,12 @@
-"""Whether copies of the hottest rows on several servers would pay: the load of each server by pulls.
+"""Whether copies of the hottest rows on several servers would pay: the pulls of each server.
 
 Ids are drawn from Zipf's distribution. A worker asks for each id of a minibatch once, however often
 it comes in it, so the hottest row is asked for once a minibatch, as are all others of which each
-minibatch has one. Printed, of the fullest server and the mean one, in ids that pulls ask for: with
-the rows where their slots are; with slots moved by load (shoal rebalance); and with the hottest rows
-on all servers, each of which answers an equal part of the pulls of them. Beside that, what it would
-be if a minibatch asked for an id as often as it comes.
+minibatch has one. Printed is the load of the fullest server by that of the mean one, in ids that
+pulls ask for: with the rows where their slots are; with slots moved by load (shoal rebalance); and
+with the hottest rows on all servers, each of which answers an equal part of the pulls of them. The
+share of the hottest row is by a server's mean load. Beside that, what it would be if a minibatch
+asked for an id as often as it comes.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ HOT = 1000
 """Rows that are on all servers."""
 
 SERVERS = (2, 8, 32)
+
+OUTPUT = Path("build/bench/tables/hot_rows.json")
 
 
 def drawn(random: np.random.Generator, exponent: float, ids: int, count: int) -> Int64:
