@@ -26,6 +26,7 @@ from shoal.master.job.instructions import (
 )
 from shoal.master.job.members import ProcessState, ServerMember
 from shoal.master.job.membership import Membership
+from shoal.master.job.move_steps import first_step
 from shoal.master.job.placement import Weights, balanced
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.phases import Phase
@@ -80,6 +81,7 @@ class Moves:
         instructions: list[Instruction],
     ) -> None:
         self._sync = config.sync
+        self._logs_at_servers = _logs_at_servers(config)
         self._members = members
         self._record = record
         self._instructions = instructions
@@ -90,6 +92,7 @@ class Moves:
         self._stage = Moving.IDLE
         self._next: Routing | None = None  # the table that the move under way leads to
         self._wanted: Routing | None = None  # by weights, once
+        self._spreading = False  # equal shares of another number of servers are not reached yet
         self._tries = 0
         self._after = 0.0
 
@@ -114,7 +117,7 @@ class Moves:
     def pending(self) -> bool:
         """Whether servers are to come or to leave, or slots to move."""
         changes = self.servers_wanted != self.routing.servers
-        return self.under_way or changes or self._wanted is not None
+        return self.under_way or changes or self._spreading or self._wanted is not None
 
     def _go(self, target: Moving) -> None:
         self._stage = TRANSITIONS.step(self._stage, target)
@@ -140,6 +143,7 @@ class Moves:
     def want_servers(self, count: int, why: str, now: float) -> None:
         """From now on so many servers are wanted."""
         self.servers_wanted = count
+        self._spreading = True
         self._tries = 0
         reason = f": {why}" if why else ""
         self._record.note(now, f"{counted(count, 'server')} from now on{reason}")
@@ -170,12 +174,27 @@ class Moves:
 
     def want_table(self, table: pb.RoutingTable, why: str, now: float) -> None:
         """Slots are to be where this table says."""
+        self._spreading = False
         self._wanted = Routing.from_message(table)
         self._tries = 0
         self._record.note(now, why)
 
     def _table(self, owners: np.ndarray, servers: int) -> Routing:
         return Routing(self.routing.epoch + 1, servers, owners, self.routing.dense)
+
+    def _owners_wanted(self) -> np.ndarray | None:
+        """Where all slots are to be in the end; None if they are there."""
+        if self.servers_wanted != self.routing.servers or self._spreading:
+            owners = balanced(self.routing.owners, self.servers_wanted)
+            if np.array_equal(owners, self.routing.owners):
+                self._spreading = False  # the number is again what it was
+                return None
+        elif self._wanted is not None and self._wanted.servers == self.routing.servers:
+            owners = self._wanted.owners
+        else:
+            self._wanted = None
+            return None
+        return owners
 
     # ------------------------------------------------------------ the course of a move
 
@@ -189,15 +208,17 @@ class Moves:
             return
         if any(each.state is not ProcessState.ALIVE for each in self._members.joining.values()):
             return
-        if self.servers_wanted != self.routing.servers:
-            owners = balanced(self.routing.owners, self.servers_wanted)
-            table = self._table(owners, self.servers_wanted)
-        else:
-            assert self._wanted is not None
-            if self._wanted.servers != self.routing.servers:
-                self._wanted = None
-                return
-            table = self._table(self._wanted.owners, self.routing.servers)
+        if self.wants_checkpoint and self._logs_at_servers:
+            # What has moved is in the logs until then, and so in memory.
+            return
+        owners = self._owners_wanted()
+        if owners is None:
+            return
+        step = first_step(self.routing, owners, self._members.servers)
+        step = step if self._logs_at_servers else owners
+        # One that is to leave stays until it has no slots.
+        servers = max(self.servers_wanted, int(step.max()) + 1)
+        table = self._table(step, servers)
         self._go(Moving.ORDERED)
         self._instructions.append(MoveSlots(table.to_message()))
 
@@ -212,7 +233,12 @@ class Moves:
         table, self._next = self._next, None
         assert table is not None
         before, self.routing = self.routing, table
-        self._wanted = None
+        if self._spreading:
+            shares = np.bincount(table.owners, minlength=table.servers)
+            equal = shares.max() - shares.min() <= 1
+            self._spreading = table.servers != self.servers_wanted or not equal
+        elif self._wanted is not None and np.array_equal(table.owners, self._wanted.owners):
+            self._wanted = None
         self._go(Moving.SETTLING)
         for index in range(before.servers, table.servers):
             self._members.server_joined(ServerId(index))
@@ -259,6 +285,7 @@ class Moves:
 
     def _give_up(self) -> None:
         self.servers_wanted, self._wanted, self._tries = self.routing.servers, None, 0
+        self._spreading = False
         self._dismiss()
 
     def joiner_failed(self, why: str, now: float) -> None:
@@ -280,6 +307,7 @@ class Moves:
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with new processes, of which so many are servers."""
         self._sync = config.sync
+        self._logs_at_servers = _logs_at_servers(config)
         epoch = self.routing.epoch + 1
         # By the same table, no row has to be read from another server's files.
         if config.num_ps == self.routing.servers == self.routing.dense:
@@ -288,5 +316,11 @@ class Moves:
             self.routing = Routing.even(config.num_ps, epoch)
         self.servers_wanted = config.num_ps
         self._stage, self._next, self._wanted = Moving.IDLE, None, None
+        self._spreading = False
         self._tries, self._after = 0, 0.0
         self.wants_checkpoint = False
+
+
+def _logs_at_servers(config: JobConfig) -> bool:
+    """Whether servers keep each other's logs, in memory."""
+    return config.durability == "log" and not config.log_in_files

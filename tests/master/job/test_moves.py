@@ -12,6 +12,7 @@ from shoal.master.job.instructions import (
     TerminateProcess,
 )
 from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.job.placement import balanced
 from shoal.master.journal import state
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.ids import ServerId, Start
@@ -236,3 +237,110 @@ def test_with_sync_the_servers_stay():
     world = World(sync=True, checkpoint_steps=0)
     with pytest.raises(WireError, match="with --sync the number of servers stays"):
         world.job.check_servers(2, 2.0)
+
+
+GIB = 1 << 30
+
+
+class AtServers(World):
+    """Servers that keep each other's logs. used: of 10 GiB, of which 6 are rows."""
+
+    def __init__(self, used, servers=2, **changes):
+        super().__init__(num_ps=servers, durability="log", log_place="peer", **changes)
+        self.used = used
+
+    def tell(self):
+        for member in self.job.members.servers.values():
+            member.told.memory_limit, member.told.memory_bytes = 10 * GIB, self.used
+            del member.told.tables[:]
+            share = self.job.moves.routing.slots(member.id.index) / 16384
+            member.told.tables.add(memory_bytes=int(12 * GIB * share))
+
+    def step(self):
+        """The next step of a move, without its checkpoint; None if all has moved."""
+        self.tell()
+        moves = [each for each in self.instructions() if isinstance(each, MoveSlots)]
+        if not moves:
+            return None
+        before = self.job.moves.routing
+        self.job.move_begun(moves[0].table, 2.0)
+        self.job.move_committed(2.0)
+        self.again()
+        self.job.move_ended(100, 10, 1000, 1.0, 0.1, 2.0)
+        moved = self.job.moves.routing.owners != before.owners
+        return 12 * GIB * moved.sum() / 16384
+
+    def checkpoint(self):
+        self.job.checkpoint_begun(2.0)
+        self.job.checkpoint_taken(Taken(self.job.checkpoints.count + 1, 1, 1, 0.1), False, 2.0)
+        self.job.take_instructions()
+
+    def want(self, servers):
+        self.job.scale_servers(servers, "", 2.0)
+        for server, member in self.job.members.joining.items():
+            self.job.server_registered(server, member.incarnation, f"new:{server.index}", 2.0)
+
+    def steps(self):
+        made = []
+        while size := self.step():
+            made.append(size)
+            # What has moved is in memory twice until a checkpoint has it.
+            assert self.step() is None
+            assert self.job.moves.pending is (shares(self.job) != self.equal())
+            self.checkpoint()
+        return made
+
+    def equal(self):
+        owners = balanced(self.job.moves.routing.owners, self.job.moves.servers_wanted)
+        return np.bincount(owners).tolist()
+
+
+@pytest.mark.parametrize(("used", "least"), [(5 * GIB, 2), (8 * GIB, 4), (10 * GIB, 20)])
+def test_rows_move_in_steps_where_the_keepers_of_logs_are_short_of_memory(used, least):
+    world = AtServers(used)
+    world.want(3)
+    made = world.steps()
+    assert len(made) >= least
+    assert sum(made) == pytest.approx(4 * GIB, rel=0.01)
+    # The new server's log is at server 0: a quarter of what is free there is room enough.
+    free = max(10 * GIB - used, 0)
+    assert all(size <= max(0.5 * free, 12 * GIB / 64) * 1.01 for size in made)
+    assert max(shares(world.job)) - min(shares(world.job)) <= 1
+    assert world.job.moves.count == len(made)
+
+
+def test_servers_leave_with_the_last_step():
+    world = AtServers(9 * GIB)
+    world.want(4)
+    world.steps()
+    world.want(2)
+    world.tell()
+    assert world.step()
+    assert len(world.job.members.servers) == 4
+    world.checkpoint()
+    world.steps()
+    assert len(world.job.members.servers) == 2
+    assert shares(world.job) == [8192, 8192]
+
+
+def test_slots_move_by_load_in_steps_too():
+    world = AtServers(9 * GIB)
+    weights = np.where(world.job.moves.routing.owners == 0, 2.0, 1.0)
+    assert world.job.rebalance(weights, 2.0)
+    wanted = world.job.moves._wanted.owners.copy()
+    made = 0
+    while world.step():
+        made += 1
+        world.checkpoint()
+    assert made > 1
+    assert np.array_equal(world.job.moves.routing.owners, wanted)
+
+
+def test_with_room_or_logs_in_files_a_move_is_one_step():
+    roomy = AtServers(1)
+    roomy.want(3)
+    assert len(roomy.steps()) == 1
+    files = AtServers(10 * GIB, checkpoint_steps=10)
+    files.job.moves._logs_at_servers = False
+    files.want(3)
+    assert len(files.steps()) == 1
