@@ -214,11 +214,11 @@ class Moves:
         owners = self._owners_wanted()
         if owners is None:
             return
-        step = first_step(self.routing, owners, self._members.servers)
-        step = step if self._logs_at_servers else owners
+        if self._logs_at_servers:
+            owners = first_step(self.routing, owners, self._members.servers)
         # One that is to leave stays until it has no slots.
-        servers = max(self.servers_wanted, int(step.max()) + 1)
-        table = self._table(step, servers)
+        servers = max(self.servers_wanted, int(owners.max()) + 1)
+        table = self._table(owners, servers)
         self._go(Moving.ORDERED)
         self._instructions.append(MoveSlots(table.to_message()))
 

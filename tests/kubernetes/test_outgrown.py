@@ -1,0 +1,51 @@
+"""A job whose table grows beyond the memory of the servers that it begins with."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet
+
+from tests.kubernetes.jobs import ZOO
+
+RECORDS = 600_000
+
+
+def test_a_job_whose_tables_outgrow_its_servers_gets_more_and_finishes(shoal):
+    """One row a record, of 64 values and 64 of Adagrad: 300 MB; two servers have room for 250.
+
+    That is what is left of 220 MiB each, beside the process itself.
+    """
+    ids = np.random.default_rng(1).permutation(RECORDS).astype(np.int64)
+    frame = pd.DataFrame({"id": ids, "label": (ids % 2).astype(np.float32)})
+    frame.to_parquet(shoal.path / "train.parquet", row_group_size=20_000)
+    shutil.copytree(ZOO, shoal.path / "zoo")
+    flags = shoal.flags(
+        "outgrown",
+        model_zoo="/work/zoo",
+        model_def="outgrown.custom_model",
+        training_data="/work/train.parquet",
+        output="/work/out",
+        num_ps="2",
+        servers="2:4",
+        workers="1:1",
+        autoscale="on",
+        num_epochs="1",
+        minibatch_size="256",
+        log_mb="32",
+        checkpoint_steps="500",
+        checkpoint_dir="/work/checkpoints",
+        relaunch_limit="0",
+        ps_resource_request="cpu=0.02,memory=60Mi",
+        ps_resource_limit="memory=220Mi",
+    )
+    done = shoal("train", *flags)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "died" not in done.stdout
+    assert "3 servers from now on: ps-" in done.stdout
+    assert "slots have moved" in done.stdout
+    result = json.loads((shoal.path / "shoal-jobs" / "outgrown" / "result.json").read_text())
+    assert result["ledger"]["trained_once"] == result["ledger"]["total"] == RECORDS
+    exported = pyarrow.parquet.read_metadata(shoal.path / "out" / "tables" / "rows.parquet")
+    assert exported.num_rows == RECORDS
