@@ -120,7 +120,7 @@ def _in_training(members: Membership, now: float) -> dict[tuple[int, int], _Trai
         if worker.id.index < members.workers_wanted:
             if _waits_for_room(worker, now):
                 continue
-            if not _trains(worker):
+            if not trains(worker):
                 return None
             done = _Trained(worker.steps_done, worker.stage_seconds.get("training", 0.0))
             found[worker.id.index, worker.incarnation] = done
@@ -134,6 +134,7 @@ def _waits_for_room(worker: WorkerMember, now: float) -> bool:
     return waits and now - worker.last_seen >= ROOM_SECONDS
 
 
-def _trains(worker: WorkerMember) -> bool:
+def trains(worker: WorkerMember) -> bool:
+    """Whether a worker is there, is to stay, and is past its first steps."""
     here = worker.state == ProcessState.ALIVE and not worker.draining
     return here and worker.steps_done >= LEAST_STEPS

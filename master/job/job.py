@@ -81,7 +81,7 @@ class Job:
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
         self.autoscaler = Autoscaler(config)
-        self.stragglers = Stragglers(config)
+        self.stragglers = Stragglers(config.scale_seconds)
         self.server_scaler = ServerScaler(config)
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
@@ -153,7 +153,7 @@ class Job:
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
         self.autoscaler = Autoscaler(self.config)
-        self.stragglers = Stragglers(self.config)
+        self.stragglers = Stragglers(self.config.scale_seconds)
         self.server_scaler = ServerScaler(self.config)
         self.moves.resumed(self.config)
         same_servers = self.config.sync or servers == self.config.num_ps
@@ -274,15 +274,18 @@ class Job:
         self.moves.tick(self.phases.phase, now, checkpoint=self.checkpoints.under_way)
         self.servers.tick()
         self._autoscale(now)
-        self._replace_straggler(now)
         self._autoscale_servers(now)
         self._look_at_limits(now)
 
     def _autoscale(self, now: float) -> None:
-        """Have another number of workers, if the speed says so."""
+        """Have another number of workers, or others, if their speed says so."""
         training = self.phases.phase is Phase.TRAINING and not self.members.given_back
         if not (self.autoscaler.wants and training):
             return
+        self._search_workers(now)
+        self._replace_straggler(now)
+
+    def _search_workers(self, now: float) -> None:
         wanted = self.members.workers_wanted
         found = self.autoscaler.look(self.members, self._steps_left, now)
         if found is None or found.workers == wanted:
@@ -296,13 +299,10 @@ class Job:
 
     def _replace_straggler(self, now: float) -> None:
         """Have another worker in the place of one that is far slower than the others."""
-        training = self.phases.phase is Phase.TRAINING and not self.members.given_back
-        if not (self.stragglers.wants and training):
-            return
         found = self.stragglers.look(self.members, now)
         if found is None:
             return
-        if self.stragglers.acts:
+        if self.autoscaler.acts:
             # By the method of this object, as in `tick`.
             self.worker_replaced(found.worker, found.incarnation, found.why, now)
         else:

@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.master.job.members import ServerMember
+from shoal.master.job.placement import Owners
 from shoal.master.work.ids import ServerId
 from shoal.proto.routing import SLOTS, Routing, holder_index
-
-Owners = npt.NDArray[np.uint16]
 
 ROOM = 0.5
 """Of a server's free memory: rows that move to it, and rows that training makes, need some too."""

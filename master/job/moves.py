@@ -81,7 +81,7 @@ class Moves:
         instructions: list[Instruction],
     ) -> None:
         self._sync = config.sync
-        self._logs_at_servers = _logs_at_servers(config)
+        self._logs_at_servers = config.log_at_servers
         self._members = members
         self._record = record
         self._instructions = instructions
@@ -234,6 +234,7 @@ class Moves:
         assert table is not None
         before, self.routing = self.routing, table
         if self._spreading:
+            self._wanted = None
             shares = np.bincount(table.owners, minlength=table.servers)
             equal = shares.max() - shares.min() <= 1
             self._spreading = table.servers != self.servers_wanted or not equal
@@ -307,7 +308,7 @@ class Moves:
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with new processes, of which so many are servers."""
         self._sync = config.sync
-        self._logs_at_servers = _logs_at_servers(config)
+        self._logs_at_servers = config.log_at_servers
         epoch = self.routing.epoch + 1
         # By the same table, no row has to be read from another server's files.
         if config.num_ps == self.routing.servers == self.routing.dense:
@@ -319,8 +320,3 @@ class Moves:
         self._spreading = False
         self._tries, self._after = 0, 0.0
         self.wants_checkpoint = False
-
-
-def _logs_at_servers(config: JobConfig) -> bool:
-    """Whether servers keep each other's logs, in memory."""
-    return config.durability == "log" and not config.log_in_files

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.config.options import JobOptions
-from shoal.master.job.autoscaling import IN_TRAINING, LEAST_STEPS
-from shoal.master.job.members import ProcessState
+from shoal.master.job.autoscaling import IN_TRAINING, trains
 from shoal.master.job.membership import Membership
 from shoal.master.job.stage_times import (
     WorkerTime,
@@ -39,12 +37,10 @@ class Straggler:
 
 
 class Stragglers:
-    """Those of one job. wants: whether they are looked for; acts: and replaced."""
+    """Those of one job. seconds: of a window."""
 
-    def __init__(self, options: JobOptions) -> None:
-        self.wants = options.autoscale != "off" and bool(options.workers)
-        self.acts = options.autoscale == "on"
-        self._seconds = options.scale_seconds
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._began = 0.0
         self._before: dict[_Key, WorkerTime] = {}
         self._slow: tuple[_Key, int] | None = None  # and in how many windows
@@ -91,9 +87,7 @@ def _in_training(members: Membership) -> dict[_Key, WorkerTime]:
             str(member.id), dict(member.stage_seconds), member.steps_done
         )
         for member in members.workers.values()
-        if member.state is ProcessState.ALIVE
-        and not member.draining
-        and member.steps_done >= LEAST_STEPS
+        if trains(member)
     }
 
 

@@ -230,7 +230,9 @@ def replay(
             gap, missing = stop.why, 1
         else:
             try:
-                if pending is None:
+                if entry.move:
+                    applied = _moved_again(at, entry, frame, model, pushes)
+                elif pending is None:
                     applied = _done_again(at, entry, frame, model, pushes)
                 else:
                     applied = _held_again(at, entry, frame, model, pushes, pending)
@@ -259,8 +261,6 @@ def _done_again(
 
     Raises HalfAppliedError; WireError and ValueError before anything is changed.
     """
-    if entry.move:
-        return _moved_again(at, entry, frame, model, pushes)
     if entry.sweep:
         if fresh := entry.step > model.step:
             try:
@@ -333,8 +333,6 @@ def _held_again(
     An update that is there takes its gradients away all the same: they may be in the log once more,
     from the time when a checkpoint was taken. Raises as `_done_again`.
     """
-    if entry.move:
-        return _moved_again(at, entry, frame, model, pushes)
     if not entry.update:
         own = kept(memoryview(frame))  # the gradients lie in it
         push = unpack(own)

@@ -321,7 +321,7 @@ def _apart(config: JobConfig, index: int) -> Manifest:
         return {"weight": weight, "podAffinityTerm": term}
 
     wishes = [wish(OTHER_SERVERS_WEIGHT, {"matchLabels": servers})]
-    if config.num_ps > 2 and config.durability == "log" and not config.log_in_files:
+    if config.num_ps > 2 and config.log_at_servers:
         neighbours = {str((index + step) % config.num_ps) for step in (-1, 1)}
         among = [{"key": INDEX_LABEL, "operator": "In", "values": sorted(neighbours)}]
         selector = {"matchLabels": servers, "matchExpressions": among}

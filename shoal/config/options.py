@@ -74,6 +74,11 @@ class JobOptions(
         return self.log_place == "file" or (self.log_place == "auto" and files)
 
     @property
+    def log_at_servers(self) -> bool:
+        """Whether servers keep each other's logs of updates, in memory."""
+        return self.durability == "log" and not self.log_in_files
+
+    @property
     def why_no_log(self) -> str:
         """Why no log of updates can be kept, and what to change; "" if one can.
 

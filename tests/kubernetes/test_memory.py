@@ -1,9 +1,9 @@
 """A worker that needs more memory than its limit, killed by a real kernel."""
 
-import json
 import shutil
 
 from tests.jobs.conftest import movielens as movielens
+from tests.kubernetes.jobs import result_in
 
 
 def test_a_worker_that_runs_out_of_memory_is_given_more(shoal, movielens):
@@ -18,7 +18,7 @@ def test_a_worker_that_runs_out_of_memory_is_given_more(shoal, movielens):
     done = shoal("train", *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "it ran out of memory (OOMKilled), and is given more" in done.stdout
-    result = json.loads((shoal.path / "shoal-jobs" / "hungry" / "result.json").read_text())
+    result = result_in(shoal, "hungry")
     assert result["ledger"]["trained_once"] == result["ledger"]["total"] == 19_633
 
 

@@ -1,13 +1,12 @@
 """A job whose table grows beyond the memory of the servers that it begins with."""
 
-import json
 import shutil
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet
 
-from tests.kubernetes.jobs import ZOO
+from tests.kubernetes.jobs import ZOO, result_in
 
 RECORDS = 600_000
 
@@ -44,7 +43,7 @@ def test_a_job_whose_tables_outgrow_its_servers_gets_more_and_finishes(shoal):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 servers from now on: ps-" in done.stdout
     assert "slots have moved" in done.stdout
-    result = json.loads((shoal.path / "shoal-jobs" / "outgrown" / "result.json").read_text())
+    result = result_in(shoal, "outgrown")
     assert result["ledger"]["trained_once"] == result["ledger"]["total"] == RECORDS
     exported = pyarrow.parquet.read_metadata(shoal.path / "out" / "tables" / "rows.parquet")
     assert exported.num_rows == RECORDS

@@ -38,12 +38,22 @@ class World:
         self.job.tick(now)
         return self.job.take_instructions()
 
-    def wanted(self, servers, now=2.0):
-        """The move to so many servers, of which the new ones are there."""
+    def want(self, servers, now=2.0):
+        """Want so many servers, of which the new ones are there."""
         self.job.check_servers(servers, now)
         self.job.scale_servers(servers, "", now)
         for server, member in self.job.members.joining.items():
             self.job.server_registered(server, member.incarnation, f"new:{server.index}", now)
+
+    def checkpoint(self, now=2.0):
+        """The checkpoint that follows a move."""
+        self.job.checkpoint_begun(now)
+        self.job.checkpoint_taken(Taken(self.job.checkpoints.count + 1, 1, 1, 0.1), False, now)
+        self.job.take_instructions()
+
+    def wanted(self, servers, now=2.0):
+        """The move to so many servers."""
+        self.want(servers, now)
         (move,) = [each for each in self.instructions(now) if isinstance(each, MoveSlots)]
         return move.table
 
@@ -52,9 +62,7 @@ class World:
         self.job.move_committed(now)
         made = self.job.take_instructions()
         self.job.move_ended(8192, 10, 1000, 1.0, 0.1, now)
-        self.job.checkpoint_begun(now)
-        self.job.checkpoint_taken(Taken(self.job.checkpoints.count + 1, 1, 1, 0.1), False, now)
-        self.job.take_instructions()
+        self.checkpoint(now)
         return made
 
     def again(self):
@@ -269,16 +277,6 @@ class AtServers(World):
         self.job.move_ended(100, 10, 1000, 1.0, 0.1, 2.0)
         moved = self.job.moves.routing.owners != before.owners
         return 12 * GIB * moved.sum() / 16384
-
-    def checkpoint(self):
-        self.job.checkpoint_begun(2.0)
-        self.job.checkpoint_taken(Taken(self.job.checkpoints.count + 1, 1, 1, 0.1), False, 2.0)
-        self.job.take_instructions()
-
-    def want(self, servers):
-        self.job.scale_servers(servers, "", 2.0)
-        for server, member in self.job.members.joining.items():
-            self.job.server_registered(server, member.incarnation, f"new:{server.index}", 2.0)
 
     def steps(self):
         made = []

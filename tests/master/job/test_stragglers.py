@@ -13,15 +13,22 @@ def replacements(played):
     return [each for each in played.job.record.messages if "replaced" in each]
 
 
+def with_slow_one(index=1, factor=4, **changes):
+    """A job of three workers, of which one is slower than the others."""
+    return Played(
+        lambda count: 50.0 * count,
+        slow=lambda each, _: factor if each == w(index) else 1,
+        **FIXED | changes,
+    )
+
+
 def incarnation(played, index):
     return played.job.members.workers[w(index)].incarnation
 
 
 @pytest.mark.parametrize(("factor", "replaced"), [(4, 1), (1.5, 0)])
 def test_a_worker_of_less_than_half_the_speed_is_replaced(factor, replaced):
-    played = Played(
-        lambda count: 50.0 * count, slow=lambda each, _: factor if each == w(1) else 1, **FIXED
-    )
+    played = with_slow_one(factor=factor)
     played.seconds(25)
     assert replacements(played) == []
     played.seconds(300)
@@ -47,11 +54,7 @@ def test_one_that_is_slow_now_and_then_stays():
 
 
 def test_dry_says_so_once():
-    played = Played(
-        lambda count: 50.0 * count,
-        slow=lambda each, _: 4 if each == w(1) else 1,
-        **FIXED | {"autoscale": "dry"},
-    )
+    played = with_slow_one(autoscale="dry")
     played.seconds(300)
     (message,) = replacements(played)
     assert "worker-1 would be replaced" in message
@@ -59,19 +62,15 @@ def test_dry_says_so_once():
 
 
 def test_nobody_is_replaced_without_autoscale_or_alone():
-    off = {"autoscale": "off", "workers": "", "num_workers": 3}
+    off = {"autoscale": "off", "workers": ""}
     for fields in (off, {"workers": "1:1", "num_workers": 1}):
-        played = Played(
-            lambda count: 50.0 * count, slow=lambda each, _: 4 if each == w(0) else 1, **fields
-        )
+        played = with_slow_one(0, **fields)
         played.seconds(300)
         assert replacements(played) == []
 
 
 def test_another_master_knows_who_was_replaced():
-    played = Played(
-        lambda count: 50.0 * count, slow=lambda each, _: 4 if each == w(1) else 1, **FIXED
-    )
+    played = with_slow_one()
     played.seconds(60)
     assert incarnation(played, 1) == 1
     again = RecordedJob(played.config, lambda _: None)
