@@ -12,11 +12,13 @@ registry: the image is built with LOCKED=no, and tests/cluster/test_locks.py tes
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -136,5 +138,34 @@ def build(kube: Path) -> None:
         run(kube / "load-image", archive)
 
 
+def hold(name: str, image: str, command: list[str]) -> None:
+    """Run a pod with an image that the tests' pods need, as long as the cluster lives.
+
+    A kubelet whose disk is fuller than 85% removes images that no container uses, and no registry
+    would give them back. image: a part of its name. command: empty for the image's own.
+    """
+    names = "jsonpath={.items[*].status.images[*].names[*]}"
+    give_up = time.monotonic() + 60.0
+    while True:
+        here = run("kubectl", "get", "nodes", "-o", names).split()
+        if found := [each for each in here if image in each]:
+            break
+        if time.monotonic() > give_up:
+            sys.exit(f"the node does not say that it has {image}, but {here}")
+        time.sleep(1.0)
+    container = {"name": name, "image": found[0], "imagePullPolicy": "Never", "command": command}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container]},
+    }
+    run("kubectl", "apply", "-f", "-", input=json.dumps(pod))
+    run("kubectl", "wait", "--for=condition=Ready", "--timeout=300s", f"pod/{name}")
+
+
 if __name__ == "__main__":
+    # What every pod begins with; the kubelet does not know its name on this cluster.
+    hold("first-image", "/pause:", [])
     build(Path(sys.argv[1]).resolve())
+    hold("shoal-image", IMAGE, ["sleep", "infinity"])
