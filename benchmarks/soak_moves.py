@@ -47,11 +47,14 @@ PATIENCE = 120.0
 class Job:
     """One job, and what is done to it. moves: that were completed. deaths: by role."""
 
-    def __init__(self, running: RunningJob, kills: Path, draw: random.Random, first: int) -> None:
+    def __init__(
+        self, running: RunningJob, kills: Path, draw: random.Random, first: int, least: int
+    ) -> None:
+        """first, least: servers at the beginning, and at any time."""
         self._running = running
         self._kills = kills
         self._draw = draw
-        self._first = first
+        self._least = least
         self._servers = first
         self.deaths: Counter[str] = Counter()
         self.failed = 0
@@ -68,7 +71,7 @@ class Job:
     def change(self) -> None:
         """Another number of servers, and a death on the way there; waits for the move's end."""
         draw, before = self._draw, self.moves()
-        servers = draw.choice([n for n in range(self._first, MOST + 1) if n != self._servers])
+        servers = draw.choice([n for n in range(self._least, MOST + 1) if n != self._servers])
         role = draw.choice(("ps", "ps", "master", "worker", "kill", ""))
         if role in POINTS:
             index = 0 if role == "master" else draw.randrange(min(2, self._servers))
@@ -128,7 +131,8 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
         **COUNTING,
     ) as running:
         running.wait_status("training", lambda status: status.records_done > 0)
-        job = Job(running, kills, draw, first)
+        # Logs at servers are at those that the job began with.
+        job = Job(running, kills, draw, first, first if place == "peer" else 1)
         for _ in range(most):
             if not job.runs:
                 break

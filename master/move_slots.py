@@ -177,7 +177,12 @@ class _Move:
         self._slots = int(moving.sum())
         sources = {ServerId(int(each)) for each in np.unique(before.owners[moving])}
         self._sources = {each: place for each, place in there.routed.items() if each in sources}
-        self._since = dict.fromkeys(self._sources, 0)
+        self._since = dict.fromkeys(there.routed, 0)
+        # Of the dense variables; they go when nothing changes any more.
+        self._of_dense: dict[ServerId, Place] = {}
+        if after.dense != before.dense:
+            first = range(before.dense)
+            self._of_dense = {each: at for each, at in there.routed.items() if each.index in first}
         self._rows = self._size = 0
 
     def _of(
@@ -199,7 +204,7 @@ class _Move:
                 break
         frozen = time.monotonic()
         first = self._freeze()
-        self._round()
+        self._round(last=True)
         self._join(first)
         faults.point("before-move-committed")
         commit(self._there.all)
@@ -221,15 +226,21 @@ class _Move:
             ),
         )
 
-    def _round(self) -> float:
+    def _round(self, *, last: bool = False) -> float:
         """Have rows sent that changed since the last round; returns its seconds."""
         replies = self._of(
-            self._sources,
+            self._sources | (self._of_dense if last else {}),
             lambda server, at: self._servers.send_rows(
-                server, at, self._message, self._attempt, self._addresses, self._since[server]
+                server,
+                at,
+                self._message,
+                self._attempt,
+                self._addresses,
+                self._since[server],
+                last and server in self._of_dense,
             ),
         )
-        self._since = {server: reply.next for server, reply in replies.items()}
+        self._since |= {server: reply.next for server, reply in replies.items()}
         self._rows += sum(reply.rows for reply in replies.values())
         self._size += sum(reply.bytes for reply in replies.values())
         return max((reply.seconds for reply in replies.values()), default=0.0)

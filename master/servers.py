@@ -291,9 +291,15 @@ class ServerConnections:
         attempt: int,
         addresses: Sequence[str],
         since: int,
+        dense: bool,
     ) -> pb.SendRowsReply:
-        """Have a server send rows to others, those that changed at a step or later."""
-        request = pb.SendRowsRequest(table=table, attempt=attempt, addresses=addresses, since=since)
+        """Have a server send rows to others, those that changed at a step or later.
+
+        dense: and its elements of the dense variables that are to be others'.
+        """
+        request = pb.SendRowsRequest(
+            table=table, attempt=attempt, addresses=addresses, since=since, dense=dense
+        )
         return self._call_once(server, place, methods.SEND_ROWS, request, ROWS_DEADLINE)
 
     def freeze(

@@ -46,7 +46,7 @@ static int shoal_take_moment(shoal_moments *m, const shoal_pull *pull, shoal_mom
     pthread_mutex_lock(&m->lock);
     found->version = m->version;
     found->applied = shoal_last_applied(m, pull->caller.worker, (int64_t)pull->caller.incarnation);
-    if (has != -2 && !m->dense) taken = 0;
+    if (has != -2 && (!m->dense || pull->routing_epoch < m->dense_epoch)) taken = 0;
     else if (shoal_wants_dense(m, has)) {
         const size_t bytes = (size_t)m->state_elements * sizeof(float);
         found->has_dense = 1;

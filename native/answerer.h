@@ -112,7 +112,7 @@ static int shoal_know_record(shoal_answerer *a, uint64_t worker, shoal_push_reco
 
 /* Taken: pushes are. Who locks a record after they are not sees none of it begin. */
 static void shoal_take_pushes(shoal_answerer *a, int taken) {
-    __atomic_store_n(&a->closed, !taken, __ATOMIC_RELAXED);
+    __atomic_store_n(&a->closed, !taken, __ATOMIC_RELEASE);
 }
 
 static void shoal_leave_from(shoal_answerer *a, double moment) {
@@ -136,6 +136,11 @@ typedef struct {
     shoal_moments *moments;
     shoal_push_record *record; /* of the caller; may be NULL */
 } shoal_facts;
+
+/* The routing table by which requests are answered from now on; under the lock. Also read without. */
+static void shoal_set_epoch(shoal_answerer *a, int64_t epoch) {
+    __atomic_store_n(&a->epoch, epoch, __ATOMIC_RELEASE);
+}
 
 /* Whether the server answers such a caller, and the facts; 0: Python has to. */
 static int shoal_take_facts(shoal_answerer *a, const shoal_identity *caller, int64_t epoch,

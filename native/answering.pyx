@@ -49,6 +49,7 @@ from kernels cimport (
     shoal_note_met,
     shoal_push_record,
     shoal_serve,
+    shoal_set_epoch,
     shoal_served,
     shoal_step,
     shoal_store,
@@ -163,7 +164,8 @@ cdef class Answerer:
             memcpy(bits, &packed[0], SHOAL_SLOT_BYTES)
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
-            self._answerer.epoch, self._answerer.alone = epoch, alone
+            shoal_set_epoch(&self._answerer, epoch)
+            self._answerer.alone = alone
             if not alone:
                 memcpy(self._answerer.own, bits, SHOAL_SLOT_BYTES)
             pthread_mutex_unlock(&self._answerer.lock)

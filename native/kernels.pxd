@@ -179,6 +179,7 @@ cdef extern from "moments.h" nogil:
         shoal_sender *senders
         size_t known
         shoal_dense *dense
+        int64_t dense_epoch
         float *state
         int64_t state_elements
         shoal_distribution staleness
@@ -261,6 +262,7 @@ cdef extern from "connection.h" nogil:
     int shoal_counts_load(shoal_answerer *)
     void shoal_note_load(shoal_answerer *, const int64_t *, uint64_t)
     void shoal_take_pushes(shoal_answerer *, int)
+    void shoal_set_epoch(shoal_answerer *, int64_t epoch)
     void shoal_leave_from(shoal_answerer *, double moment)
     int shoal_serve(shoal_answerer *, shoal_connection *)
     int shoal_apply_frame(shoal_answerer *, const uint8_t *frame, size_t size, shoal_message *,

@@ -38,6 +38,7 @@ typedef struct {
     shoal_sender *senders; /* by worker */
     size_t known;
     shoal_dense *dense;    /* the trainable slice; NULL before the first values */
+    int64_t dense_epoch;   /* of the routing table from which on these slices hold */
     float *state;          /* the non-trainable slice, of the same moment as the version */
     int64_t state_elements;
     shoal_distribution staleness, age;

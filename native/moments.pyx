@@ -44,7 +44,7 @@ cdef class Moments:
 
     cdef shoal_moments _moments
     cdef shoal_store **_stores
-    cdef object _tables, _block
+    cdef object _tables, _block, _block_before
     cdef dict _others
 
     def __cinit__(self, tables=()):
@@ -95,31 +95,52 @@ cdef class Moments:
         block: the trainable slice, a DenseBlock, used where it is. state: float32 [m], the other
         one, copied. Raises ValueError if there are some, MemoryError.
         """
-        cdef const float[::1] other = require("state", state, np.float32, (None,))
-        cdef size_t size = other.shape[0] * sizeof(float)
-        cdef float *copy
         if self._block is not None:
             raise ValueError("there are dense values already")
-        copy = <float *>malloc(size + 1)
+        self._hold(block, state, 0)
+
+    def replace(self, block, state, int64_t epoch):
+        """Have other slices, from the routing table of this epoch on.
+
+        block, state: as of `begin`. No push may be under way; pulls that were routed by an earlier
+        table may not have them. Raises ValueError if there are none yet, MemoryError.
+        """
+        if self._block is None:
+            raise ValueError("there are no dense values yet")
+        # An answer that is being made may copy from it still; two moves are far apart.
+        self._block_before = self._block
+        self._hold(block, state, epoch)
+
+    cdef _hold(self, block, state, int64_t epoch):
+        cdef const float[::1] other = require("state", state, np.float32, (None,))
+        cdef size_t size = other.shape[0] * sizeof(float)
+        cdef float *copy = <float *>malloc(size + 1)
+        cdef float *before
         if copy is NULL:
             raise MemoryError("no memory for the dense values")
         if size:
             memcpy(copy, &other[0], size)
         self._block = block
         take(&self._moments.lock)
-        self._moments.state, self._moments.state_elements = copy, other.shape[0]
+        before, self._moments.state = self._moments.state, copy
+        self._moments.state_elements = other.shape[0]
         self._moments.dense = <shoal_dense *><size_t>block.address
+        self._moments.dense_epoch = epoch
         pthread_mutex_unlock(&self._moments.lock)
+        free(before)  # others copy it under the lock
+
+    @property
+    def dense_epoch(self):
+        """Of the routing table from which on these slices hold; 0: from the beginning."""
+        cdef int64_t epoch
+        take(&self._moments.lock)
+        epoch = self._moments.dense_epoch
+        pthread_mutex_unlock(&self._moments.lock)
+        return epoch
 
     def state(self):
         """The non-trainable slice, float32 [m], copied; [0] before there are values."""
-        copied = np.empty(self._moments.state_elements, np.float32)
-        cdef float[::1] out = copied
-        take(&self._moments.lock)
-        if out.shape[0]:
-            memcpy(&out[0], self._moments.state, out.shape[0] * sizeof(float))
-        pthread_mutex_unlock(&self._moments.lock)
-        return copied
+        return self.at(0, -1, -1)[2]
 
     def ticket(self, uint64_t worker, int64_t pulled_version):
         """The next push's step, and how many were applied since its pull.
@@ -199,17 +220,22 @@ cdef class Moments:
         """
         cdef int64_t version
         cdef uint64_t sequence
-        cdef bint wanted
-        copied = np.empty(self._moments.state_elements, np.float32)
-        cdef float[::1] out = copied
-        take(&self._moments.lock)
-        version = self._moments.version
-        sequence = shoal_last_applied(&self._moments, worker, incarnation)
-        other = self._others.get(worker)
-        wanted = shoal_wants_dense(&self._moments, dense_version)
-        if wanted and out.shape[0]:
-            memcpy(&out[0], self._moments.state, out.shape[0] * sizeof(float))
-        pthread_mutex_unlock(&self._moments.lock)
+        cdef bint wanted = False
+        cdef bint fits = False
+        cdef float[::1] out
+        while not fits:
+            # Nothing may be made under the lock: another thread may run meanwhile, and want it.
+            copied = np.empty(self._moments.state_elements, np.float32)
+            out = copied
+            take(&self._moments.lock)
+            other = self._others.get(worker)
+            fits = out.shape[0] == self._moments.state_elements
+            version = self._moments.version
+            sequence = shoal_last_applied(&self._moments, worker, incarnation)
+            wanted = shoal_wants_dense(&self._moments, dense_version)
+            if fits and wanted and out.shape[0]:
+                memcpy(&out[0], self._moments.state, out.shape[0] * sizeof(float))
+            pthread_mutex_unlock(&self._moments.lock)
         if other is not None and other[0] == incarnation:
             sequence = other[1]
         return version, sequence, copied if wanted else None

@@ -155,8 +155,11 @@ static int shoal_apply_push(const shoal_pushing *p, int64_t step, int64_t stalen
     return 1;
 }
 
-static int shoal_is_next(const shoal_answerer *a, const shoal_push_record *record, const shoal_identity *who) {
-    return !__atomic_load_n(&a->closed, __ATOMIC_RELAXED) &&
+static int shoal_is_next(const shoal_answerer *a, const shoal_push_record *record, const shoal_push *push) {
+    const shoal_identity *who = &push->sender;
+    /* Rows may have moved since the push was looked at: then it was closed, and has another epoch. */
+    return !__atomic_load_n(&a->closed, __ATOMIC_ACQUIRE) &&
+           __atomic_load_n(&a->epoch, __ATOMIC_ACQUIRE) == push->routing_epoch &&
            (int64_t)who->incarnation == record->incarnation &&
            record->fenced < record->incarnation && who->sequence > record->sequence &&
            who->sequence > record->pending;
@@ -168,7 +171,7 @@ static int shoal_begin_push(shoal_answerer *a, const shoal_pushing *p, int64_t *
                             int64_t *staleness, void **waiting) {
     const shoal_push *push = &p->read;
     *waiting = NULL;
-    if (!shoal_is_next(a, p->facts.record, &push->sender)) return 0;
+    if (!shoal_is_next(a, p->facts.record, push)) return 0;
     if (a->log.append)
         return a->log.append(a->log.context, p->frame, p->size, push->sender.worker,
                              push->pulled_version, step, staleness, waiting);

@@ -41,6 +41,7 @@ class MoveEntry(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ROWS_CAME: _ClassVar[MoveEntry]
     SLOTS_EMPTIED: _ClassVar[MoveEntry]
     JOINED: _ClassVar[MoveEntry]
+    SLICES_TAKEN: _ClassVar[MoveEntry]
 
 class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -90,6 +91,7 @@ MOVE_ENTRY_UNSPECIFIED: MoveEntry
 ROWS_CAME: MoveEntry
 SLOTS_EMPTIED: MoveEntry
 JOINED: MoveEntry
+SLICES_TAKEN: MoveEntry
 TASK_KIND_UNSPECIFIED: TaskKind
 DESCRIBE_DATA: TaskKind
 TRAIN: TaskKind
@@ -724,7 +726,7 @@ class CompleteCheckpointReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LogBase(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal", "update", "epoch")
+    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal", "update", "epoch", "dense")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -734,6 +736,7 @@ class LogBase(_message.Message):
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DENSE_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
@@ -743,7 +746,8 @@ class LogBase(_message.Message):
     journal: JournalPosition
     update: int
     epoch: int
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    dense: int
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ..., epoch: _Optional[int] = ..., dense: _Optional[int] = ...) -> None: ...
 
 class SweepChoice(_message.Message):
     __slots__ = ("sure", "maybe", "below")
@@ -896,16 +900,18 @@ class BeginMoveReply(_message.Message):
     def __init__(self, model: _Optional[_Union[ModelSpec, _Mapping]] = ..., step: _Optional[int] = ...) -> None: ...
 
 class SendRowsRequest(_message.Message):
-    __slots__ = ("table", "addresses", "since", "attempt")
+    __slots__ = ("table", "addresses", "since", "attempt", "dense")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DENSE_FIELD_NUMBER: _ClassVar[int]
     table: RoutingTable
     addresses: _containers.RepeatedScalarFieldContainer[str]
     since: int
     attempt: int
-    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., addresses: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+    dense: bool
+    def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., addresses: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., attempt: _Optional[int] = ..., dense: bool = ...) -> None: ...
 
 class SendRowsReply(_message.Message):
     __slots__ = ("next", "rows", "bytes", "seconds")
@@ -920,7 +926,7 @@ class SendRowsReply(_message.Message):
     def __init__(self, next: _Optional[int] = ..., rows: _Optional[int] = ..., bytes: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class TakeRowsRequest(_message.Message):
-    __slots__ = ("epoch", "table", "counting", "step", "arrays", "attempt", "expected")
+    __slots__ = ("epoch", "table", "counting", "step", "arrays", "attempt", "expected", "dense")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     COUNTING_FIELD_NUMBER: _ClassVar[int]
@@ -928,6 +934,7 @@ class TakeRowsRequest(_message.Message):
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    DENSE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     table: int
     counting: bool
@@ -935,7 +942,18 @@ class TakeRowsRequest(_message.Message):
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
     attempt: int
     expected: int
-    def __init__(self, epoch: _Optional[int] = ..., table: _Optional[int] = ..., counting: bool = ..., step: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., attempt: _Optional[int] = ..., expected: _Optional[int] = ...) -> None: ...
+    dense: DensePiece
+    def __init__(self, epoch: _Optional[int] = ..., table: _Optional[int] = ..., counting: bool = ..., step: _Optional[int] = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., attempt: _Optional[int] = ..., expected: _Optional[int] = ..., dense: _Optional[_Union[DensePiece, _Mapping]] = ...) -> None: ...
+
+class DensePiece(_message.Message):
+    __slots__ = ("vector", "start", "servers")
+    VECTOR_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    vector: int
+    start: int
+    servers: int
+    def __init__(self, vector: _Optional[int] = ..., start: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
 
 class TakeRowsReply(_message.Message):
     __slots__ = ("arrays",)

@@ -16,6 +16,9 @@ from shoal.proto.identity import Identity
 MAXIMUM_MESSAGE_BYTES = 1 << 30
 """Largest message of either plane, bytes: far above a batch's rows."""
 
+LARGEST_SLICE_BYTES = MAXIMUM_MESSAGE_BYTES - (64 << 20)
+"""Of the dense vectors at one server: they travel in one message, with rows or their gradients."""
+
 ERROR_METADATA = "shoal-error-bin"
 
 PEER_METADATA = "shoal-peer"

@@ -23,7 +23,8 @@ Float32 = npt.NDArray[np.float32]
 class DenseSlices:
     """The dense slices of server `server` of `servers`.
 
-    elements, state_elements: of the trainable and of the non-trainable slice.
+    servers: among which the flat vectors are divided; this one may be none of them. sizes: elements
+    of the whole trainable and non-trainable vector. elements, state_elements: of the slices.
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int, moments: Moments) -> None:
@@ -32,13 +33,22 @@ class DenseSlices:
         Raises ValueError, TypeError if the optimizer is not one that native/ has.
         """
         self.optimizer = OptimizerSpec.from_json(spec.dense_optimizer)
-        size = slice_of(flat_size(spec.trainable), server, servers)
-        state_size = slice_of(flat_size(spec.non_trainable), server, servers)
-        self.elements: int = size.stop - size.start
-        self.state_elements: int = state_size.stop - state_size.start
+        self.sizes = flat_size(spec.trainable), flat_size(spec.non_trainable)
+        self._server = server
+        self._divide(servers)
         self._block: DenseBlock | None = None
         self._lock = threading.Lock()
         self._moments = moments
+
+    def _divide(self, servers: int) -> None:
+        self.servers = servers
+        self.slices = self.slices_among(servers)
+        self.elements, self.state_elements = (each.stop - each.start for each in self.slices)
+
+    def slices_among(self, servers: int) -> tuple[slice, slice]:
+        """What of the two vectors is this server's, if they are divided among so many."""
+        trainable, state = self.sizes
+        return slice_of(trainable, self._server, servers), slice_of(state, self._server, servers)
 
     @property
     def state(self) -> Float32:
@@ -90,6 +100,21 @@ class DenseSlices:
         self.initialize(trainable["values"], state)
         for name, slot in self.block.slots.items():
             slot[:] = trainable[name]
+
+    def replace(
+        self, servers: int, trainable: dict[str, Float32], state: Float32, epoch: int
+    ) -> None:
+        """Have the slices of a division among `servers`, from the table of this epoch on.
+
+        trainable, state: as `copies` gives them. No push may be under way.
+        """
+        block = DenseBlock(trainable["values"], self.optimizer)
+        for name, slot in block.slots.items():
+            slot[:] = trainable[name]
+        with self._lock:
+            self._moments.replace(block, state, epoch)
+            self._block = block
+            self._divide(servers)
 
     def copies(self) -> tuple[dict[str, Float32], Float32]:
         """Copy "values" and each optimizer slot -> float32 [elements], and the state.

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -24,13 +24,14 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Connection
-from shoal.ps import moved_rows
+from shoal.ps import moved_dense, moved_rows
 from shoal.ps.compaction import Compactor
 from shoal.ps.moved_rows import Flags
 from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.tables import ServerModel
+from shoal.ps.unpack import exactly
 from shoal.ps.update_log.log import UpdateLog
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Moves:
         self._table: Routing | None = None
         self._attempt = 0
         self._coming: Flags = np.zeros(0, np.bool_)
+        self._slices: moved_dense.ComingSlices | None = None  # where the new table has others
         self._compactor = Compactor()
 
     @property
@@ -93,6 +95,9 @@ class Moves:
                 self._registration.model.moments.reach(request.step)
             model = self._registration.model
             model.suspend_sweeps(True)
+            self._slices = None
+            if table.dense != now.dense:
+                self._slices = moved_dense.ComingSlices(model, table.dense, table.epoch)
             self._coming = (table.owners == self._server) & (now.owners != self._server)
             self._table, self._attempt = table, request.attempt
             if self._coming.any():
@@ -115,9 +120,15 @@ class Moves:
             ]
             slots = [mine & (table.owners == target) for target in targets]
             rows = size = 0
-            with _Senders(self.connect, targets, request.addresses) as senders:
+            head = pb.TakeRowsRequest(epoch=table.epoch, attempt=request.attempt)
+            of_dense = [each for each in range(table.dense) if each != self._server]
+            of_dense = of_dense if request.dense else []
+            with _Senders(self.connect, {*targets, *of_dense}, request.addresses) as senders:
+                for target in of_dense:
+                    for frame in moved_dense.moving(model, head, target, table.dense):
+                        senders.send(target, frame)
+                        size += len(frame)
                 if targets:
-                    head = pb.TakeRowsRequest(epoch=table.epoch, attempt=request.attempt)
                     for part, count, frame in moved_rows.moving(
                         model, head, slots, request.since, int(mine.sum())
                     ):
@@ -159,12 +170,28 @@ class Moves:
 
     def _take_table(self, request: pb.RoutingTable) -> None:
         before = self._ownership.routing.epoch
+        if request.epoch > before:
+            # First: whoever asks by the new table is to find the new slices.
+            self._hold_slices(request.epoch)
         self._ownership.set_routing(request)
         if request.epoch > before:
             # What came late would take the place of what is pushed from now on.
             self._table = None
             self._owns()
             self._pushes.thaw()
+
+    def _hold_slices(self, epoch: int) -> None:
+        slices, self._slices = self._slices, None
+        if slices is None or slices.epoch != epoch:
+            return
+        if not slices.complete:
+            # The move was decided when all had come to a server of another incarnation.
+            raise WireError(pb.BAD_REQUEST, f"dense slices of epoch {epoch} have not come here")
+        if self.log is not None:
+            step = self._registration.model.step
+            among = pb.DensePiece(servers=slices.servers).SerializeToString()
+            self.log.append_move(step, among, epoch, pb.SLICES_TAKEN)()
+        slices.hold()
 
     def end(self, request: pb.EndMoveRequest) -> pb.EndMoveReply:
         """The move is over: the table given holds, and rows of others' slots go."""
@@ -174,6 +201,7 @@ class Moves:
                     return pb.EndMoveReply()
                 self._table = None
                 self._take_table(request.table)
+                self._slices = None
             self._pushes.thaw()
             faults.point("before-rows-removed")
             removed = self.settle()
@@ -208,15 +236,26 @@ class Moves:
         with self._taking:
             self._of_move(header.epoch, header.attempt)
             model = self._registration.model
-            header, arrays = moved_rows.rows_in(model, frame, self._coming)
+            of_dense = header.HasField("dense")
+            if of_dense:
+                self._take_slices(frame)  # to lie beside those that hold
+            else:
+                header, arrays = moved_rows.rows_in(model, frame, self._coming)
             step = model.step
             log = self.log
             wait = log.append_move(step, frame, header.epoch, pb.ROWS_CAME) if log else None
-            moved_rows.take(model, header, arrays, step)
+            if not of_dense:
+                moved_rows.take(model, header, arrays, step)
             if wait is not None:
                 wait()
         faults.point("rows-taken")
         return frames.encode(pb.TakeRowsReply(), [])
+
+    def _take_slices(self, frame: bytes | memoryview) -> None:
+        header, arrays = frames.decode(frame, pb.TakeRowsRequest)
+        if self._slices is None:
+            raise WireError(pb.BAD_REQUEST, f"no dense slices move to epoch {header.epoch}")
+        self._slices.take(header.dense, *exactly(arrays, 1))
 
     # ------------------------------------------------------------ parts
 
@@ -245,9 +284,9 @@ def _routing(message: pb.RoutingTable) -> Routing:
 class _Senders:
     """Connections to the servers that rows go to, with the frames under way on each."""
 
-    def __init__(self, connect: Connect, targets: Sequence[int], addresses: Sequence[str]) -> None:
+    def __init__(self, connect: Connect, targets: Iterable[int], addresses: Sequence[str]) -> None:
         self._connections = {target: connect(target, addresses[target]) for target in targets}
-        self._under_way: dict[int, deque[object]] = {target: deque() for target in targets}
+        self._under_way: dict[int, deque[object]] = {each: deque() for each in self._connections}
 
     def __enter__(self) -> _Senders:
         return self

@@ -79,7 +79,9 @@ class Pulls:
         # Read before the rows: a push that lands in between makes the caller count
         # one push too many as missed, never one too few.
         caller = request.caller
-        moment = model.moment(caller.worker, caller.incarnation, request.dense_version)
+        moment = model.moment(
+            caller.worker, caller.incarnation, request.dense_version, request.routing_epoch
+        )
         dense = moment.dense or ()
         header = pb.PullReply(
             version=moment.version,

@@ -137,7 +137,7 @@ class Registration:
             self.model.dense.check(trainable, state)
             begins = not self.model.dense.initialized
             if log is not None and begins:
-                log.begin(self.model.spec, bytes(frame))
+                log.begin(self.model.spec, bytes(frame), self.model.dense.servers)
             taken = self.model.dense.initialize(trainable, state)
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
@@ -156,7 +156,7 @@ class Registration:
             nothing = np.zeros(0, np.float32)
             if self.log is not None:
                 initial = frames.encode(pb.InitializeDenseRequest(), [nothing, nothing])
-                self.log.begin(spec, initial)
+                self.log.begin(spec, initial, model.dense.servers)
             model.dense.initialize(nothing, nothing)
             self._model = model
             self._serve(model)
@@ -207,7 +207,7 @@ class Registration:
         found = False
         done = ""
 
-        def restored() -> ServerModel | None:
+        def restored(as_written: bool) -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
             model, self.checkpoint, done = newest_shard(
@@ -219,18 +219,19 @@ class Registration:
                 self._progress,
                 self._opened,
                 self._pending,
+                as_written=as_written,
             )
             found = model is not None
             return model
 
         if self.log is not None and plan.replay:
-            servers = self._ownership.routing.dense
-            self._model, self.replayed, said = self.log.recover(restored, servers, self._progress)
+            routing = self._ownership.routing
+            self._model, self.replayed, said = self.log.recover(restored, routing, self._progress)
             if self._model is not None and not found:
                 done = "it has restored its first values"
             done = f"{done}; {said}"
         else:
-            self._model = restored()
+            self._model = restored(False)
         if self.log is not None and not plan.replay:
             self.begin_anew()
             self.log.resumed(self._model is not None)

@@ -21,7 +21,7 @@ from shoal.native import ids as native_ids
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing, flat_size
+from shoal.proto.routing import Routing
 from shoal.ps.merged_clocks import MergedClocks
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
@@ -42,23 +42,27 @@ def restore(
     pushes: PushRegister | None,
     progress: Progress,
     spec: pb.ModelSpec | None = None,
+    *,
+    as_written: bool = False,
 ) -> ServerModel:
     """The shard of server `server` of `routing.servers`, however many wrote it.
 
     pushes: gets those that are in the shard; None: the workers that sent them are another job's.
     progress: is told what is read. spec: of the model, where options of it may be others than
-    the checkpoint's. Raises CheckpointError naming a file that is not as written, StoppedError if
-    the server is to end.
+    the checkpoint's. as_written: dense slices are cut as the checkpoint has them, for a log to be
+    done again that begins with them. Raises CheckpointError naming a file that is not as written,
+    StoppedError if the server is to end.
 
     Where the dense variables were cut otherwise, no push is known as applied: the workers that sent
     them are gone. Where only rows have moved since, dense values and pushes are the server's own,
     and rows of the slots that it has now come from all shards. All of its own come, too: a log that
     is done again is of those.
     """
-    model = ServerModel(spec or checkpoint.model, server, routing.dense)
+    servers = checkpoint.routing.dense if as_written else routing.dense
+    model = ServerModel(spec or checkpoint.model, server, servers)
     model.epoch = checkpoint.routing.epoch
     everything = range(len(checkpoint.shards))
-    same_dense = checkpoint.routing.dense == routing.dense
+    same_dense = checkpoint.routing.dense == servers
     own = same_dense and server < len(checkpoint.shards)
     owned = None
     # A shard of the same cut holds all that is ours.
@@ -66,7 +70,7 @@ def restore(
         owned = _owned(checkpoint, server, routing.owners == server, own=own)
     pages = list(_pages(checkpoint, [server] if owned is None else everything, owned))
     shards = [server] if own else everything
-    dense_shards = _dense_shards(checkpoint, shards, server, routing)
+    dense_shards = _dense_shards(checkpoint, shards, model)
     size = sum(page.bytes for page in pages)
     size += sum(_dense_bytes(checkpoint, shard) for shard in dense_shards)
     progress.begin(f"restore checkpoint {checkpoint.number}", size)
@@ -76,7 +80,7 @@ def restore(
     clocks = None if own else MergedClocks(checkpoint.shards)
     steps = partial(_near_steps, checkpoint, server) if clocks is None else clocks.steps
     _read_rows(checkpoint, pages, model, owned, steps, progress)
-    dense, state = _dense(checkpoint, dense_shards, server, routing, progress)
+    dense, state = _dense(checkpoint, dense_shards, model, progress)
     version = max(checkpoint.shards[shard]["version"] for shard in shards)
     step = max(checkpoint.shards[shard]["step"] for shard in shards)
     applied: Sequence[AppliedPush] = []
@@ -192,16 +196,13 @@ def _assign(table: RowStore, columns: dict[str, npt.NDArray[Any]]) -> None:
     table.assign(ids, columns["values"], versions=versions, use_counts=uses, slots=slots)
 
 
-def _dense_shards(
-    checkpoint: Checkpoint, shards: Iterable[int], server: int, routing: Routing
-) -> list[int]:
+def _dense_shards(checkpoint: Checkpoint, shards: Iterable[int], model: ServerModel) -> list[int]:
     """The shards whose slices of the dense variables have elements of this server's."""
-    sizes = flat_size(checkpoint.model.trainable), flat_size(checkpoint.model.non_trainable)
 
     def overlaps(shard: int) -> bool:
         pairs = (
-            (checkpoint.routing.dense_slice(size, shard), routing.dense_slice(size, server))
-            for size in sizes
+            (checkpoint.routing.dense_slice(size, shard), ours)
+            for size, ours in zip(model.dense.sizes, model.dense.slices, strict=True)
         )
         return any(max(a.start, b.start) < min(a.stop, b.stop) for a, b in pairs)
 
@@ -216,12 +217,10 @@ def _dense_bytes(checkpoint: Checkpoint, shard: int) -> int:
 def _dense(
     checkpoint: Checkpoint,
     shards: Iterable[int],
-    server: int,
-    routing: Routing,
+    model: ServerModel,
     progress: Progress,
 ) -> tuple[dict[str, Float32], Float32]:
     """What this server is to hold of the dense variables, with their slots, and of the others."""
-    spec = checkpoint.model
     trainable: dict[int, dict[str, Float32]] = {}
     state: dict[int, dict[str, Float32]] = {}
 
@@ -231,20 +230,19 @@ def _dense(
         progress.advance(_dense_bytes(checkpoint, shard))
 
     for_each(take, shards)
-    dense = _joined(checkpoint, trainable, server, routing, flat_size(spec.trainable))
-    rest = _joined(checkpoint, state, server, routing, flat_size(spec.non_trainable))
+    sizes, ours = model.dense.sizes, model.dense.slices
+    dense = _joined(checkpoint, trainable, ours[0], sizes[0])
+    rest = _joined(checkpoint, state, ours[1], sizes[1])
     return dense, rest["values"]
 
 
 def _joined(
     checkpoint: Checkpoint,
     slices: dict[int, dict[str, Float32]],
-    server: int,
-    routing: Routing,
+    ours: slice,
     size: int,
 ) -> dict[str, Float32]:
     """What this server is to hold of flat vectors of `size`, by the slices of shards."""
-    ours = routing.dense_slice(size, server)
     parts: dict[str, list[Float32]] = {}
     for shard in sorted(slices):
         theirs = checkpoint.routing.dense_slice(size, shard)

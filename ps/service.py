@@ -228,6 +228,9 @@ class ParameterServer:
             log.room(len(frame)) if log else nullcontext(),
             self._pushes.admit(request) as fresh,
         ):
+            if fresh:
+                # Rows may have moved since they were looked at.
+                self.ownership.check(request.routing_epoch, ())
             if fresh and request.hold:
                 wait = log.append_held(frame) if log else _nothing
                 faults.point("push-logged", first=wait)

@@ -47,6 +47,10 @@ def rows_of(table: RowStore, size: int) -> int:
     return size // (4 * width + 16) + AT_ONCE
 
 
+MAX_EPOCH = (1 << 63) - 1
+"""Of routing tables; no slices are of a later one."""
+
+
 @dataclass(frozen=True)
 class Moment:
     """What a pull is told of the values beside the rows.
@@ -206,15 +210,21 @@ class ServerModel:
         missing = missing_row(self.spec.tables[position], training=training)
         table.lookup(ids, out, missing=missing)
 
-    def moment(self, worker: int, incarnation: int, dense_version: int) -> Moment:
+    def moment(
+        self, worker: int, incarnation: int, dense_version: int, epoch: int = MAX_EPOCH
+    ) -> Moment:
         """Where the model is now, and the dense slices if they changed after `dense_version`.
 
+        epoch: of the routing table by which the caller asks. Raises WireError(STALE_ROUTING) if the
+        slices are those of a later one.
         -1 always gets them, -2 never. Version, the worker's last push and the non-trainable
         slice are of one moment; the trainable slice is a view of the live values, to be
         copied before the next call. Raises WireError(DENSE_NOT_INITIALIZED).
         """
         block = None if dense_version == -2 else self.dense.block
         version, applied, state = self.moments.at(worker, incarnation, dense_version)
+        if dense_version != -2 and epoch < self.moments.dense_epoch:
+            raise WireError(pb.STALE_ROUTING, f"the dense slices have moved since epoch {epoch}")
         if block is None or state is None:
             return Moment(version, applied, None)
         return Moment(version, applied, (block.values, state))

@@ -132,12 +132,12 @@ class Moves:
                 "with --sync the number of servers stays: stop the job and go on with --resume "
                 "and another --num-ps",
             )
-        if count < self.routing.dense:
+        if self._logs_at_servers and count < self.routing.dense:
             raise WireError(
                 pb.BAD_REQUEST,
-                f"the first {counted(self.routing.dense, 'server')} of this job have its dense "
-                "variables and stay. To have fewer, stop the job and go on with --resume and "
-                "another --num-ps",
+                f"the first {counted(self.routing.dense, 'server')} of this job keep the others' "
+                "logs of updates in memory and stay. To have fewer, stop the job and go on with "
+                "--resume and another --num-ps, or have the logs in files (--log-place=file)",
             )
 
     def want_servers(self, count: int, why: str, now: float) -> None:
@@ -180,7 +180,9 @@ class Moves:
         self._record.note(now, why)
 
     def _table(self, owners: np.ndarray, servers: int) -> Routing:
-        return Routing(self.routing.epoch + 1, servers, owners, self.routing.dense)
+        # The first servers keep logs for those that have dense slices, where logs are at servers.
+        dense = self.routing.dense if self._logs_at_servers else min(servers, self.servers_wanted)
+        return Routing(self.routing.epoch + 1, servers, owners, dense)
 
     def _owners_wanted(self) -> np.ndarray | None:
         """Where all slots are to be in the end; None if they are there."""

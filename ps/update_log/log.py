@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.positions import Seen
+from shoal.proto.routing import Routing
 from shoal.ps.checkpoint import Cut
 from shoal.ps.gradients import Ticket
 from shoal.ps.pending import PendingGradients
@@ -25,7 +26,7 @@ from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.cuts import Cuts, Noted
-from shoal.ps.update_log.replay import recover
+from shoal.ps.update_log.replay import Restored, recover
 from shoal.ps.update_log.sinks import (
     LogLostError,
     LogTakenError,
@@ -284,13 +285,14 @@ class UpdateLog:
 
     # ------------------------------------------------------------ beginning
 
-    def begin(self, model: pb.ModelSpec, initial: bytes) -> None:
+    def begin(self, model: pb.ModelSpec, initial: bytes, dense: int) -> None:
         """Begin with the model, whose first dense values are in the frame `initial`.
 
-        Before the first push. Where that fails, it is as if the log was lost later.
+        dense: how many servers have slices of them. Before the first push. Where that fails, it is
+        as if the log was lost later.
         """
         with self._looking:
-            self._begin(pb.LogBase(model=model, initial=initial), protects=True)
+            self._begin(pb.LogBase(model=model, initial=initial, dense=dense), protects=True)
 
     def begin_with_rows(self) -> None:
         """Begin with a model whose rows were read from elsewhere, which no log has.
@@ -375,15 +377,15 @@ class UpdateLog:
                 self._protection.unlogged("the job was resumed")
 
     def recover(
-        self, restored: Callable[[], ServerModel | None], servers: int, progress: Progress
+        self, restored: Restored, routing: Routing, progress: Progress
     ) -> tuple[ServerModel | None, int, str]:
         """Do the log of an earlier incarnation again, and go on writing it.
 
-        restored, progress: as `replay.recover` takes them.
+        restored, routing, progress: as `replay.recover` takes them.
         Returns the model, how many pushes were applied, and in words what was done.
         """
         done = recover(
-            self._sink, self._server, servers, restored, self._pushes, progress, self._pending
+            self._sink, self._server, routing, restored, self._pushes, progress, self._pending
         )
         self.seen.note(done.seen.position)
         if done.base is None:

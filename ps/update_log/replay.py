@@ -10,16 +10,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from shoal.errors import Error
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.plane.link import kept
 from shoal.proto.positions import Seen
-from shoal.ps import moved_rows
+from shoal.proto.routing import Routing
 from shoal.ps.checks import check_logged
 from shoal.ps.gradients import Ticket, averaged
 from shoal.ps.pending import PendingGradients
@@ -27,6 +25,8 @@ from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly, unpack
+from shoal.ps.update_log.again import HalfAppliedError, name_of, whole
+from shoal.ps.update_log.moved_again import Coming, moved_again
 from shoal.ps.update_log.sinks import (
     Entries,
     Gap,
@@ -43,13 +43,9 @@ RETRY_SECONDS = 0.2
 """Between tries to take a log."""
 
 
-class HalfAppliedError(Error):
-    """A push of the log was applied in part: the model is of no use. at: its place in the log."""
-
-    def __init__(self, at: int, why: str) -> None:
-        super().__init__(at, why)
-        self.at = at
-        self.why = why
+Restored = Callable[[bool], ServerModel | None]
+"""Restores a checkpoint; None: there is none. Called with whether its dense slices are to be those
+that it was written with, on which a log can be done again, or those of the servers of now."""
 
 
 @dataclass
@@ -76,34 +72,41 @@ class Recovered:
 def recover(
     sink: Sink,
     server: int,
-    servers: int,
-    restored: Callable[[], ServerModel | None],
+    routing: Routing,
+    restored: Restored,
     pushes: PushRegister,
     progress: Progress,
     pending: PendingGradients | None = None,
 ) -> Recovered:
-    """Take the log of server `server` of `servers`, and do it again.
+    """Take the log of server `server` of `routing`, and do it again.
 
-    restored: restores a checkpoint, with `pushes` and `pending`; None: there is none. It is called
-        again where a push could be applied in part only, so that the model has nothing of it.
+    restored: with `pushes` and `pending`. It is called again where a push could be applied in part
+        only, so that the model has nothing of it.
     pending: gradients that wait, of a job with --sync.
     """
     stop: HalfAppliedError | None = None
     while True:
         try:
-            model = restored()
+            model = restored(True)
             progress.begin("replay its log")
-            return _recovered(sink, server, servers, model, pushes, progress, stop, pending)
+            done = _recovered(sink, server, routing, model, pushes, progress, stop, pending)
         except HalfAppliedError as error:
             logger.error("%s; restoring without it", error.why)
             stop = error
             pushes.restore([])
+            continue
+        if done.model is not None and done.model.dense.servers != routing.dense:
+            # The log does not reach to where the servers divided the dense variables anew.
+            pushes.restore([])
+            why = done.why or "its log does not have the dense slices that it got from others"
+            return Recovered(restored(False), why=why, seen=done.seen)
+        return done
 
 
 def _recovered(
     sink: Sink,
     server: int,
-    servers: int,
+    routing: Routing,
     model: ServerModel | None,
     pushes: PushRegister,
     progress: Progress,
@@ -115,7 +118,7 @@ def _recovered(
     give_up = time.monotonic() + sink.retry_seconds
     while True:
         try:
-            _recover(sink, server, servers, pushes, progress, done, stop, pending)
+            _recover(sink, server, routing, pushes, progress, done, stop, pending)
             return done
         except LogDamagedError as error:
             # It stays so however often it is read.
@@ -134,7 +137,7 @@ def _recovered(
 def _recover(
     sink: Sink,
     server: int,
-    servers: int,
+    routing: Routing,
     pushes: PushRegister,
     progress: Progress,
     done: Recovered,
@@ -146,7 +149,7 @@ def _recover(
         done.why = "its log is gone with the server that kept it"
         return
     if done.model is None and taken.base.HasField("model"):
-        done.model = from_beginning(taken.base, server, servers)
+        done.model = from_beginning(taken.base, server, routing.dense)
     elif done.model is None or not _reaches(done.model, pushes, pending, taken.base):
         if taken.before:
             raise LogDamagedError(
@@ -157,10 +160,14 @@ def _recover(
     done.sizes = []
     done.seen.note(taken.base.journal)
     entries = _noting(taken.entries, done.seen)
-    for step, size, applied in replay(entries, done.model, pushes, stop, pending):
+    coming = Coming(done.model)
+    for step, size, applied in replay(entries, done.model, pushes, stop, pending, coming):
         progress.advance(size)
         done.count += applied
         done.sizes.append((step, size))
+    if done.model.dense.servers != routing.dense:
+        # The move was decided, and the server ended before it heard of that.
+        coming.hold(routing.epoch, routing.dense)
     done.base = taken.base
 
 
@@ -186,10 +193,11 @@ def _noting(entries: Entries, seen: Seen) -> Entries:
 def from_beginning(base: pb.LogBase, server: int, servers: int) -> ServerModel:
     """The model as it was before the first push of a log that begins with it.
 
-    Raises LogDamagedError if it is not one.
+    servers: that have dense slices, if the log does not say it. Raises LogDamagedError if it is
+    not one.
     """
     try:
-        model = ServerModel(base.model, server, servers)
+        model = ServerModel(base.model, server, base.dense or servers)
         _, arrays = frames.decode(base.initial, pb.InitializeDenseRequest)
         model.dense.initialize(*exactly(arrays, 2))
     except WireError as error:
@@ -203,16 +211,19 @@ def replay(
     pushes: PushRegister,
     stop: HalfAppliedError | None = None,
     pending: PendingGradients | None = None,
+    coming: Coming | None = None,
 ) -> Iterator[tuple[int, int, bool]]:
     """Apply the entries that the server does not have yet, as they were applied first.
 
-    stop: where not to go beyond, and why. pending: as `recover` takes it. Yields of each entry its
+    stop: where not to go beyond, and why. pending: as `recover` takes it. coming: has the dense
+    slices of a move that the log does not see the end of. Yields of each entry its
     step, its bytes, and whether it is a push or an update that was applied. Raises
     HalfAppliedError, and LogDamagedError for a log that ends before its end; LogLostError if it
     breaks off. What was applied until then is right, and may be gone on from: per worker it is a
     beginning of what was applied first.
     """
     gap = ""
+    coming = coming or Coming(model)
     missing, unknown = 0, False
     for at, (entry, frame) in enumerate(entries):
         if isinstance(entry, Gap):
@@ -231,7 +242,7 @@ def replay(
         else:
             try:
                 if entry.move:
-                    applied = _moved_again(at, entry, frame, model, pushes)
+                    applied = moved_again(at, entry, frame, model, pushes, coming)
                 elif pending is None:
                     applied = _done_again(at, entry, frame, model, pushes)
                 else:
@@ -240,7 +251,7 @@ def replay(
                 raise
             except Exception as error:
                 logger.exception("an entry of the log cannot be done again")
-                gap, missing = f"{_name(entry, frame)} cannot be done again: {error}", 1
+                gap, missing = f"{name_of(entry, frame)} cannot be done again: {error}", 1
                 continue
             # A move's entries do not count against --log-mb.
             size = 0 if entry.move else len(frame)
@@ -266,7 +277,7 @@ def _done_again(
             try:
                 model.sweep_again(entry.step, frame)
             except MemoryError as error:
-                why = f"{_name(entry, frame)} cannot be done again: {error!r}"
+                why = f"{name_of(entry, frame)} cannot be done again: {error!r}"
                 raise HalfAppliedError(at, why) from error
         return fresh
     push = unpack(frame)
@@ -276,7 +287,7 @@ def _done_again(
     try:
         with pushes.admit(push.request) as fresh:
             if fresh:
-                with _whole(at, entry, frame):
+                with whole(at, entry, frame):
                     model.apply(push.gradients, Ticket(entry.step, entry.staleness), again=True)
     except WireError as error:
         # Of an incarnation that was over when the checkpoint was taken, which has it.
@@ -284,40 +295,6 @@ def _done_again(
             raise
         fresh = False
     return fresh
-
-
-def _moved_again(
-    at: int, entry: pb.LogEntry, frame: bytes | memoryview, model: ServerModel, pushes: PushRegister
-) -> bool:
-    """Do a part of a move of slots again, unless the checkpoint is of a later table.
-
-    Whether the move was completed the log need not say: what is another server's goes when this
-    one registers.
-    """
-    if entry.move <= model.epoch:
-        return False
-    if entry.moved == pb.JOINED:
-        moved_rows.join(model, pushes, pb.JoinRequest.FromString(bytes(frame)))
-    elif entry.moved == pb.SLOTS_EMPTIED:
-        slots = moved_rows.from_bits(frame)
-        with _whole(at, entry, frame):
-            moved_rows.remove(model, slots)
-    else:
-        header, arrays = moved_rows.rows_in(model, frame)
-        with _whole(at, entry, frame):
-            moved_rows.take(model, header, arrays, entry.step - 1)
-    return True
-
-
-@contextmanager
-def _whole(at: int, entry: pb.LogEntry, frame: bytes | memoryview) -> Iterator[None]:
-    """Apply an entry. Raises HalfAppliedError for whatever is raised."""
-    try:
-        yield
-    except Exception as error:
-        logger.exception("an entry of the log was applied in part")
-        why = f"{_name(entry, frame)} cannot be done again: {error!r}"
-        raise HalfAppliedError(at, why) from error
 
 
 def _held_again(
@@ -345,13 +322,7 @@ def _held_again(
     request = pb.ApplyUpdateRequest.FromString(bytes(frame))
     named = pending.named(request)
     if named is not None:
-        with _whole(at, entry, frame):
+        with whole(at, entry, frame):
             model.apply_update(averaged(named), again=True)
     pending.applied(request)
     return named is not None
-
-
-def _name(entry: pb.LogEntry, frame: bytes | memoryview) -> str:
-    """An entry in words."""
-    what = "move" if entry.move else "sweep" if entry.sweep else "update"
-    return f"the {what} of step {entry.step} ({len(frame):,} bytes)"

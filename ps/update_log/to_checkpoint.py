@@ -77,7 +77,7 @@ def recovered(
         restored = partial(_restored, storage, base, server, routing, pushes)
         sink = FileSink(logs, server, 0, sync=False)
         try:
-            done = recover(sink, server, routing.dense, restored, pushes, Progress())
+            done = recover(sink, server, routing, restored, pushes, Progress())
         finally:
             sink.close()
         replayed += done.count
@@ -98,10 +98,18 @@ def recovered(
 
 
 def _restored(
-    storage: Storage, base: int, server: int, routing: Routing, pushes: PushRegister
+    storage: Storage,
+    base: int,
+    server: int,
+    routing: Routing,
+    pushes: PushRegister,
+    as_written: bool,
 ) -> ServerModel | None:
     """The shard of checkpoint `base`; None for 0."""
-    return restore(Checkpoint(storage, base), server, routing, pushes, Progress()) if base else None
+    if not base:
+        return None
+    checkpoint = Checkpoint(storage, base)
+    return restore(checkpoint, server, routing, pushes, Progress(), as_written=as_written)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ POINTS = {
 }
 
 
-@pytest.mark.parametrize(("place", "role"), [("file", "master"), ("peer", "ps")])
+@pytest.mark.parametrize(("place", "role"), [("file", "master"), ("file", "ps"), ("peer", "ps")])
 def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
     kills = tmp_path / "kills"
     kills.mkdir()
@@ -89,11 +89,12 @@ def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
         relaunch_limit=100,
         **LOGGED,
     ) as job:
-        servers = 2
-        for gate, point in zip(gates, points, strict=True):
+        # Servers keep the others' logs of those that the job began with.
+        counts = [3, 2] if place == "peer" else [1, 3]
+        for at, (gate, point) in enumerate(zip(gates, points, strict=True)):
             job.at_gate(gate)
             (kills / point).touch()
-            servers = 5 - servers
+            servers = counts[at % 2]
             scaled(job, servers)
             until(f"the death at {point}", lambda point=point: not (kills / point).exists())
             job.open(gate)
@@ -124,7 +125,7 @@ def test_rows_and_all_else_are_those_of_a_job_whose_servers_stay(
         checkpoint_steps=1000,
         environment={"GATES": "step-4 step-9 step-15"},
     ) as job:
-        for gate, servers in (("step-4", 4), ("step-9", 3), ("step-15", 2)):
+        for gate, servers in (("step-4", 4), ("step-9", 1), ("step-15", 3)):
             job.at_gate(gate)
             scaled(job, servers)
             job.open(gate)
@@ -162,10 +163,13 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
         environment={"GATES": "step-3"},
         training_data=numbered[0],
         num_ps=2,
+        durability="log",
+        log_place="peer",
+        checkpoint_steps=1000,
         **SERIAL,
     ) as job:
         job.at_gate("step-3")
-        with pytest.raises(UserError, match="--servers: the first 2 servers of this job have its"):
+        with pytest.raises(UserError, match="--servers: the first 2 servers of this job keep the"):
             local_master.scale(job.folder, None, 1)
         command = [sys.executable, "-m", "shoal", "scale", str(job.folder.path)]
         said = subprocess.run(command, capture_output=True, text=True, check=False)

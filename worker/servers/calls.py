@@ -26,21 +26,17 @@ from shoal.proto.plane.client import Take
 from shoal.proto.protocol import own_protocol
 from shoal.proto.routing import Routing, slice_of
 from shoal.proto.rpc import Connection
-from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES, peer_name
+from shoal.proto.transport import LARGEST_SLICE_BYTES, peer_name
 
 Float32 = npt.NDArray[np.float32]
 
 ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
 
-
-LARGEST_SLICE_BYTES = MAXIMUM_MESSAGE_BYTES - (64 << 20)
-"""Of the dense vectors at one server: they travel in one message, with rows or their gradients."""
-
 Frame = bytes | Pieces
 
 
 class DenseValues:
-    """The flat dense vectors as a worker has them, of which each of `servers` servers owns a slice.
+    """The flat dense vectors as a worker has them, of which servers own slices.
 
     trainable, state: the vectors, float32 [n], as last set or pulled; not to be written to.
 
@@ -48,37 +44,41 @@ class DenseValues:
     be in use. versions: of each server's slice, -1 where it was never pulled.
     """
 
-    def __init__(self, servers: int) -> None:
-        self._servers = servers
+    def __init__(self) -> None:
         self.trainable: Float32 = np.zeros(0, np.float32)
         self.state: Float32 = np.zeros(0, np.float32)
-        self.versions = [-1] * servers
+        self.versions: list[int] = []
 
-    def known(self, servers: int) -> list[int]:
-        """`versions`, of so many servers: -2 of those that have no slice."""
-        return [*self.versions, *[-2] * (servers - self._servers)]
+    def known(self, routing: Routing) -> list[int]:
+        """`versions`, of all servers: -2 of those that have no slice.
+
+        Other servers than before have the slices: what was pulled says nothing of theirs.
+        """
+        if len(self.versions) != routing.dense:
+            self.versions = [-1] * routing.dense
+        return [*self.versions, *[-2] * (routing.servers - routing.dense)]
 
     def set(self, trainable: Float32, state: Float32) -> None:
         """The values to begin with."""
         self.trainable, self.state = trainable, state
 
-    def of(self, server: int) -> tuple[Float32, Float32]:
-        """The slices of one server."""
-        return self.slices(self.trainable, self.state, server)
-
-    def slices(self, first: Float32, second: Float32, server: int) -> tuple[Float32, Float32]:
-        """What of two vectors of these sizes is a server's."""
-        return (
-            first[slice_of(first.size, server, self._servers)],
-            second[slice_of(second.size, server, self._servers)],
-        )
-
     def take(self, newer: Mapping[int, tuple[Float32, Float32]]) -> None:
-        """Take newer slices, by server."""
+        """Take newer slices, by server, of those of which `known` told the versions."""
         if newer:
-            pairs = [newer.get(server, self.of(server)) for server in range(self._servers)]
+            servers = len(self.versions)
+            pairs = [
+                newer.get(server) or slices(self.trainable, self.state, server, servers)
+                for server in range(servers)
+            ]
             self.trainable = np.concatenate([pair[0] for pair in pairs])
             self.state = np.concatenate([pair[1] for pair in pairs])
+
+
+def slices(first: Float32, second: Float32, server: int, servers: int) -> tuple[Float32, Float32]:
+    """What of the two flat vectors is a server's, if `servers` have slices of them."""
+    return first[slice_of(first.size, server, servers)], second[
+        slice_of(second.size, server, servers)
+    ]
 
 
 class ServerCalls:
@@ -131,8 +131,8 @@ class ServerCalls:
         self._known_versions: list[int] = []
         self._have(reply.servers)
         self._spec = pb.ModelSpec()
-        dense = self.routing.dense
-        self.dense, self._first = DenseValues(dense), DenseValues(dense)
+        self.dense = DenseValues()
+        self._first = self.dense.trainable, self.dense.state
         self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
         self._noting = threading.Lock()
         self.version = 0
@@ -191,8 +191,8 @@ class ServerCalls:
         """
         _check_slices(trainable.size, state.size, self.routing.dense)
         self._spec = spec
-        for values in (self.dense, self._first):
-            values.set(trainable, state)
+        self.dense.set(trainable, state)
+        self._first = trainable, state
         # All at once: each begins to read its shard of --restore-from when it is asked.
         requests = [self._registration(server) for server in range(len(self._circuits))]
         begun = [
@@ -228,7 +228,8 @@ class ServerCalls:
     def _registered(self, server: int, reply: pb.RegisterReply) -> None:
         self.see(server, reply.version)
         if not reply.dense_initialized:
-            frame = frames.encode(pb.InitializeDenseRequest(), self._first.of(server))
+            own = slices(*self._first, server, self.routing.dense)
+            frame = frames.encode(pb.InitializeDenseRequest(), own)
             self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
 
     def see(self, server: int, version: int) -> None:

@@ -71,7 +71,7 @@ class ServerGroup:
         )
         self._cache_size = cache_bytes, cache_staleness
         self.pulls = Puller(self._calls, cancelled, value_type, whole_updates=whole_updates)
-        self.in_flight = InFlightPushes(self._calls.routing.dense)
+        self.in_flight = InFlightPushes()
         self._pushes = Pusher(self._calls, self.in_flight, value_type)
 
     def __len__(self) -> int:

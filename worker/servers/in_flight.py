@@ -57,7 +57,12 @@ class _Computed:
 
     def lacking(self, applied: Sequence[int]) -> list[bool]:
         """Whether each server had not applied its part. applied: PullReply's, one a server."""
-        return [self.sent.get(server, last + 1) > last for server, last in enumerate(applied)]
+        # To a server that came later it did not go, which has what the others had by then.
+        other = max(self.sent.values()) if self.sent else None
+        return [
+            self.sent.get(server, last + 1 if other is None else other) > last
+            for server, last in enumerate(applied)
+        ]
 
 
 class InFlightPushes:
@@ -66,9 +71,7 @@ class InFlightPushes:
     One thread may compute pushes while another one sends them.
     """
 
-    def __init__(self, dense: int) -> None:
-        """dense: how many servers have slices of the dense variables."""
-        self._dense = dense
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._computed: dict[int, _Computed] = {}  # by the push's number, in their order
         # Of each server, the sequence numbers applied that no pull was seen to have.
@@ -103,8 +106,12 @@ class InFlightPushes:
             self._unseen[server] = later
             return len(later)
 
-    def missing(self, applied: Sequence[int]) -> Missing:
-        """The pushes that a pull lacks. applied: PullReply's, one a server. Pulls come in order."""
+    def missing(self, applied: Sequence[int], dense: int) -> Missing:
+        """The pushes that a pull lacks. Pulls come in order.
+
+        applied: PullReply's, one a server. dense: how many servers have slices of the dense
+        variables, by the pull's routing.
+        """
         servers = len(applied)
         with self._lock:
             for number in list(self._computed):
@@ -118,7 +125,7 @@ class InFlightPushes:
         counts = [0] * servers
         for own, lacking in pushes:
             for server in np.flatnonzero(lacking).tolist():
-                some = slice_of(own.size, server, self._dense)
+                some = slice_of(own.size, server, dense)
                 change[some] += own[some]
                 counts[server] += 1
         return Missing(counts, change if change.size else None)

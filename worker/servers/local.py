@@ -64,7 +64,7 @@ class LocalServers:
             table.lookup(each.unique, missing=missing_row(spec, training=training))
             for table, spec, each in zip(self._tables, self._of_tables, ids, strict=True)
         ]
-        return Pulled(ids, rows, *self._dense, [0], [0.0], [0], [0])
+        return Pulled(ids, rows, *self._dense, [0], [0.0], [0], [0], self._routing)
 
     def rows(self, table: int, ids: Int64) -> Float32:
         """The rows of a table, float32 [n, dim]; where there is none, what evaluation reads."""

@@ -37,6 +37,7 @@ class Pulled:
     rows: one a table, float32 [unique, dim].
     trainable, state: the flat dense vectors, float32; not to be written to.
     versions, times, applied, updates: one a server; PullReply's.
+    routing: the table by which they were pulled.
     """
 
     ids: list[TableIds]
@@ -47,6 +48,7 @@ class Pulled:
     times: list[float]
     applied: list[int]
     updates: list[int]
+    routing: Routing
 
 
 class Puller:
@@ -113,9 +115,7 @@ class Puller:
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
         plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
-        requests = plan.requests(
-            routing.epoch, dense.known(routing.servers), training, calls.caller
-        )
+        requests = plan.requests(routing.epoch, dense.known(routing), training, calls.caller)
         answers: list[Answer] = list(calls.all(methods.PULL, requests, plan.take))
         newer: dict[int, tuple[Float32, Float32]] = {}
         for server, answer in enumerate(answers):
@@ -143,4 +143,5 @@ class Puller:
             [answer.reply.time for answer in answers],
             [answer.reply.applied for answer in answers],
             [answer.reply.update for answer in answers],
+            routing,
         )

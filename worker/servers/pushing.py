@@ -15,7 +15,7 @@ import numpy.typing as npt
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.worker.servers.calls import ROUTING_ERRORS, ServerCalls
+from shoal.worker.servers.calls import ROUTING_ERRORS, ServerCalls, slices
 from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.servers.requests import push_frame, split_by_owner
 
@@ -93,7 +93,9 @@ class Pusher:
             self._sequence += 1
             header = self._header(push, routing.epoch)
             requests = {
-                server: self._frame(push, server, header, parts[server], server in wanted)
+                server: self._frame(
+                    push, server, header, parts[server], routing.dense if server in wanted else 0
+                )
                 for server in range(routing.servers)
                 if server in wanted or any(ids.size for ids, _ in parts[server].values())
             }
@@ -172,8 +174,9 @@ class Pusher:
         server: int,
         common: pb.PushRequest,
         part: dict[int, tuple[Int64, Float32]],
-        with_dense: bool,
+        dense_servers: int,
     ) -> frames.Pieces:
+        """What goes to a server. dense_servers: that have slices; 0: nothing goes to this one's."""
         header = pb.PushRequest()
         header.CopyFrom(common)
         if server < len(push.versions):
@@ -184,5 +187,5 @@ class Pusher:
             # It came since the pull, and began at the others' version.
             header.pulled_version, applied = max(push.versions), max(push.applied)
         header.own_pushes = self._in_flight.applied_after(server, applied)
-        dense = self._calls.dense.slices(*push.dense, server) if with_dense else None
+        dense = slices(*push.dense, server, dense_servers) if dense_servers else None
         return push_frame(header, part, dense, self._value_type)

@@ -111,7 +111,8 @@ def compute(
     own: the pushes in flight, from which those are found that the pulled values lack; None if
     none can be. Raises as ServedModel.compute, with the records noted.
     """
-    missing = own.missing(prepared.pulled.applied) if own is not None else NOTHING
+    pulled = prepared.pulled
+    missing = NOTHING if own is None else own.missing(pulled.applied, pulled.routing.dense)
     changes = [each.push.dense[1] for each in before if not each.push.left_out]
     with attributing(prepared.batch.records):
         loss, made = model.compute(prepared, task.id, missing.then(changes))

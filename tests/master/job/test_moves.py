@@ -100,7 +100,7 @@ def test_a_server_is_started_gets_its_share_and_is_then_one_of_all():
     job.move_committed(3.0)
     assert job.server_addresses(3.0) == ["host:0", "new"]
     assert shares(job) == [8192, 8192]
-    assert job.moves.routing.dense == 1
+    assert job.moves.routing.dense == 2
     job.move_ended(8192, 10, 1000, 1.0, 0.1, 4.0)
     assert job.take_instructions() == [TakeCheckpoint()]
     world.again()
@@ -108,8 +108,17 @@ def test_a_server_is_started_gets_its_share_and_is_then_one_of_all():
     assert (offer.joins, offer.replay, offer.routing.servers) == (False, True, 2)
 
 
+def test_any_server_but_one_can_leave_where_logs_are_in_files():
+    world = World(num_ps=3)
+    world.moved(1)
+    assert shares(world.job) == [16384]
+    assert world.job.moves.routing.dense == 1
+    world.moved(2)
+    assert (shares(world.job), world.job.moves.routing.dense) == ([8192, 8192], 2)
+
+
 def test_the_last_servers_leave_and_the_first_ones_stay():
-    world = World(num_ps=2)
+    world = World(num_ps=2, durability="log", log_place="peer")
     world.moved(4)
     made = world.moved(3)
     assert made == [TerminateProcess(Start(ServerId(3), 0))]
@@ -117,7 +126,7 @@ def test_the_last_servers_leave_and_the_first_ones_stay():
     assert world.job.server_draining(ServerId(3), 0, 3.0) == "it has no rows of the job"
     world.job.process_exited(exited(ServerId(3)), 3.0)
     assert not any(isinstance(each, StartProcess) for each in world.instructions(3.0))
-    with pytest.raises(WireError, match="the first 2 servers of this job have its dense"):
+    with pytest.raises(WireError, match="the first 2 servers of this job keep the others' logs"):
         world.job.check_servers(1, 3.0)
     world.again()
     # One that comes again is another incarnation.

@@ -53,14 +53,14 @@ def moved(by):
 
 def test_what_a_pull_lacks_is_told_server_by_server():
     """Two elements of each of two servers; the second push is at the first one only."""
-    own = InFlightPushes(2)
-    assert own.missing([0, 0]) is NOTHING
+    own = InFlightPushes()
+    assert own.missing([0, 0], 2) is NOTHING
     own.computed(1, moved(1))
     own.sent(1, [0, 1], 1)
     own.computed(2, moved(10))
     own.sent(2, [0, 1], 2)
     own.computed(4, moved(100))  # not sent yet
-    lacking = own.missing([2, 1])
+    lacking = own.missing([2, 1], 2)
     np.testing.assert_array_equal(lacking.change, [100, 100, 110, 110])
     assert lacking.counts == [1, 2]
     assert lacking.version([7, 5]) == 8
@@ -68,14 +68,28 @@ def test_what_a_pull_lacks_is_told_server_by_server():
     np.testing.assert_array_equal(further.change, [102, 102, 112, 112])
     assert further.counts == [1, 2]
     own.sent(2, [1], 4)  # its second part was refused, and goes out again under another number
-    np.testing.assert_array_equal(own.missing([3, 3]).change, [100, 100, 110, 110])
-    np.testing.assert_array_equal(own.missing([3, 4]).change, [100] * 4)
+    np.testing.assert_array_equal(own.missing([3, 3], 2).change, [100, 100, 110, 110])
+    np.testing.assert_array_equal(own.missing([3, 4], 2).change, [100] * 4)
     own.restart()  # the third one is never sent
-    assert own.missing([3, 4]) is NOTHING
+    assert own.missing([3, 4], 2) is NOTHING
+
+
+def test_a_server_that_came_later_has_what_the_others_had():
+    """One server's four elements, which two have from now on."""
+    own = InFlightPushes()
+    for number in (1, 2):
+        own.computed(number, moved(number))
+        own.sent(number, [0], number)
+    np.testing.assert_array_equal(own.missing([1], 1).change, moved(2))
+    assert own.missing([2, 2], 2) is NOTHING
+    own.computed(3, moved(3))
+    assert own.missing([2, 2], 2).counts == [1, 1]
+    own.sent(3, [0, 1], 3)
+    np.testing.assert_array_equal(own.missing([3, 2], 2).change, [0, 0, 3, 3])
 
 
 def test_a_server_is_told_the_pushes_that_it_applied_after_a_pull():
-    own = InFlightPushes(2)
+    own = InFlightPushes()
     for sequence in (1, 2, 4):
         own.applied(0, sequence)
     own.applied(1, 2)
@@ -86,9 +100,9 @@ def test_a_server_is_told_the_pushes_that_it_applied_after_a_pull():
 
 
 def test_where_there_are_no_statistics_only_the_pushes_count():
-    own = InFlightPushes(1)
+    own = InFlightPushes()
     own.computed(1, np.zeros(0, np.float32))
-    lacking = own.missing([0])
+    lacking = own.missing([0], 1)
     assert (lacking.counts, lacking.change) == ([1], None)
 
 
@@ -102,5 +116,5 @@ def test_a_push_that_is_left_out_is_not_in_flight(served):
     steps[1][1][0, 0] = np.nan
     train(model, 2, Progress(), [as_batch(*step) for step in steps])
     assert model.servers.version == 2
-    applied = model.prepare(as_batch(*steps[0])).pulled.applied
-    assert model.servers.in_flight.missing(applied) is NOTHING
+    pulled = model.prepare(as_batch(*steps[0])).pulled
+    assert model.servers.in_flight.missing(pulled.applied, pulled.routing.dense) is NOTHING

@@ -41,7 +41,7 @@ class Model:
     def __init__(self):
         self.log = []
         self.servers = SimpleNamespace(
-            push=self._push, version=0, acknowledged=0, in_flight=InFlightPushes(0)
+            push=self._push, version=0, acknowledged=0, in_flight=InFlightPushes()
         )
         self.hold = {}  # (stage, batch) -> event that lets it go on
         self.entered = {}  # (stage, batch) -> event that is set when it is there

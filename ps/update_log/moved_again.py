@@ -1,0 +1,82 @@
+"""The entries of a log that are of a move of slots, done again (moving.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from shoal.proto import frames
+from shoal.proto import shoal_pb2 as pb
+from shoal.ps import moved_rows
+from shoal.ps.moved_dense import ComingSlices
+from shoal.ps.pushes import PushRegister
+from shoal.ps.tables import ServerModel
+from shoal.ps.unpack import exactly
+from shoal.ps.update_log.again import whole
+
+
+class Coming:
+    """The dense slices of a log's moves, until the table of their move holds."""
+
+    def __init__(self, model: ServerModel) -> None:
+        self._model = model
+        self._attempt = 0
+        self._slices: ComingSlices | None = None
+
+    def take(self, header: pb.TakeRowsRequest, elements: npt.NDArray[Any]) -> None:
+        """Elements came. Raises WireError."""
+        slices = self._slices
+        if slices is None or (slices.epoch, self._attempt) != (header.epoch, header.attempt):
+            slices = ComingSlices(self._model, header.dense.servers, header.epoch)
+            self._slices, self._attempt = slices, header.attempt
+        slices.take(header.dense, elements)
+
+    def hold(self, epoch: int, servers: int) -> bool:
+        """Have the slices of this epoch hold, if all came; returns whether they do.
+
+        servers: among which they are divided.
+        """
+        slices, self._slices = self._slices, None
+        if slices is None:  # this server may have got no elements
+            slices = ComingSlices(self._model, servers, epoch)
+        if slices is None or (slices.epoch, slices.servers) != (epoch, servers):
+            return False
+        if slices.complete:
+            slices.hold()
+        return slices.complete
+
+
+def moved_again(
+    at: int,
+    entry: pb.LogEntry,
+    frame: bytes | memoryview,
+    model: ServerModel,
+    pushes: PushRegister,
+    coming: Coming,
+) -> bool:
+    """Do a part of a move of slots again, unless the checkpoint is of a later table.
+
+    Whether the rows' move was completed the log need not say: what is another server's goes when
+    this one registers.
+    """
+    if entry.move <= model.epoch:
+        return False
+    if entry.moved == pb.JOINED:
+        moved_rows.join(model, pushes, pb.JoinRequest.FromString(bytes(frame)))
+    elif entry.moved == pb.SLOTS_EMPTIED:
+        slots = moved_rows.from_bits(frame)
+        with whole(at, entry, frame):
+            moved_rows.remove(model, slots)
+    elif entry.moved == pb.SLICES_TAKEN:
+        servers = pb.DensePiece.FromString(bytes(frame)).servers
+        with whole(at, entry, frame):
+            if not coming.hold(entry.move, servers):
+                raise ValueError("not all elements of the dense variables are in the log")
+    elif (header := frames.header_of(frame, pb.TakeRowsRequest)).HasField("dense"):
+        coming.take(header, *exactly(frames.decode(frame, pb.TakeRowsRequest)[1], 1))
+    else:
+        header, arrays = moved_rows.rows_in(model, frame)
+        with whole(at, entry, frame):
+            moved_rows.take(model, header, arrays, entry.step - 1)
+    return True
