@@ -9,6 +9,7 @@ import pytest
 
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
 from shoal.proto.errors import ServerAwayError
 from shoal.worker.attribution import attributed
 from shoal.worker.heartbeat import Heartbeat
@@ -59,7 +60,8 @@ class Model:
 
     def prepare(self, batch):
         self._visit("pull", batch.first)
-        return SimpleNamespace(batch=batch, pulled=SimpleNamespace(applied=()))  # of no server
+        pulled = SimpleNamespace(applied=(), routing=Routing.even(1))  # of no server
+        return SimpleNamespace(batch=batch, pulled=pulled)
 
     def compute(self, prepared, task, missing):
         self._visit("compute", prepared.batch.first)
