@@ -9,8 +9,8 @@ import pytest
 
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
 from shoal.proto.errors import ServerAwayError
+from shoal.proto.routing import Routing
 from shoal.worker.attribution import attributed
 from shoal.worker.heartbeat import Heartbeat
 from shoal.worker.input.channel import Channel, ChannelClosedError, read_ahead
