@@ -111,7 +111,7 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
     draw = random.Random(seed)
     kills, output = folder / f"kills-{seed}", folder / f"out-{seed}"
     kills.mkdir()
-    first = draw.choice((1, 2))
+    first = draw.choice((1, 2, 3))
     place = draw.choice(("file", "peer")) if first > 1 else "file"
     with RunningJob(
         "train",
@@ -131,8 +131,8 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
         **COUNTING,
     ) as running:
         running.wait_status("training", lambda status: status.records_done > 0)
-        # Logs at servers are at those that the job began with.
-        job = Job(running, kills, draw, first, first if place == "peer" else 1)
+        # Logs at servers need two.
+        job = Job(running, kills, draw, first, 2 if place == "peer" else 1)
         for _ in range(most):
             if not job.runs:
                 break

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -34,7 +35,7 @@ from shoal.ps.progress import StoppedError
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.recovery import RefusedError, Sources
 from shoal.ps.service import ParameterServer
-from shoal.ps.update_log.place import sink_of
+from shoal.ps.update_log.place import peer_sink_of, sink_of
 from shoal.security.identities import listening_address, own_identity
 
 logger = logging.getLogger(__name__)
@@ -163,11 +164,16 @@ def main(
         logger.info("listening on %s", here)
         if master:
             connection = connect(job.master_timeout_seconds)
-            if job.durability == "log":
-                sink = sink_of(job, index, incarnation, connection, identity)
-                server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
             server.progress.keep_telling(_progress_teller(index, incarnation, connection))
-            restored = _restore(server, index, incarnation, connection)
+            plan = _plan(server, index, incarnation, connection)
+            if job.durability == "log":
+                sink = sink_of(job, index, incarnation, connection, plan, identity)
+                server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
+                if not job.log_in_files:
+                    server.moves.peer_sink_of = partial(
+                        peer_sink_of, job, index, incarnation, connection, identity=identity
+                    )
+            restored = _restore(server, plan)
             update, held = server.held()
             request = pb.RegisterServerRequest(
                 server=index,
@@ -245,10 +251,10 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
             return
 
 
-def _restore(
+def _plan(
     server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection
-) -> str:
-    """Restore what the master says, if anything; in words, "" for nothing."""
+) -> pb.RestoreReply:
+    """What the server is to restore, as the master says."""
     faults.point("before-restore-plan")
     plan = connection.call(
         methods.GET_RESTORE,
@@ -256,6 +262,11 @@ def _restore(
     )
     if plan.HasField("routing"):
         server.ownership.routing = Routing.from_message(plan.routing)
+    return plan
+
+
+def _restore(server: ParameterServer, plan: pb.RestoreReply) -> str:
+    """Restore what is planned, if anything; in words, "" for nothing."""
     if plan.joins:
         server.registration.begin_empty()
         server.take_calls()

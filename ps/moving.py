@@ -22,7 +22,7 @@ import numpy as np
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.routing import Routing, holder_index
 from shoal.proto.rpc import Connection
 from shoal.ps import moved_dense, moved_rows
 from shoal.ps.compaction import Compactor
@@ -33,6 +33,7 @@ from shoal.ps.registration import Registration
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
 from shoal.ps.update_log.log import UpdateLog
+from shoal.ps.update_log.peer_sink import PeerSink
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,11 @@ def _nobody(server: int, address: str) -> Connection:
 
 
 class Moves:
-    """The moves of one server. log: of its updates, once there is one."""
+    """The moves of one server.
+
+    log: of its updates, once there is one. peer_sink_of: the place of its log by a table's `dense`;
+    None where logs are in files.
+    """
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class Moves:
     ) -> None:
         self.log: UpdateLog | None = None
         self.connect: Connect = _nobody
+        self.peer_sink_of: Callable[[int], PeerSink] | None = None
         self._server = server
         self._registration = registration
         self._ownership = ownership
@@ -173,6 +179,7 @@ class Moves:
         if request.epoch > before:
             # First: whoever asks by the new table is to find the new slices.
             self._hold_slices(request.epoch)
+            self._move_log(request)
         self._ownership.set_routing(request)
         if request.epoch > before:
             # What came late would take the place of what is pushed from now on.
@@ -189,9 +196,16 @@ class Moves:
             raise WireError(pb.BAD_REQUEST, f"dense slices of epoch {epoch} have not come here")
         if self.log is not None:
             step = self._registration.model.step
-            among = pb.DensePiece(servers=slices.servers).SerializeToString()
-            self.log.append_move(step, among, epoch, pb.SLICES_TAKEN)()
+            self.log.append_slices(step, epoch, slices.servers)()
         slices.hold()
+
+    def _move_log(self, request: pb.RoutingTable) -> None:
+        """Have the log at the server that keeps it by the new table."""
+        before, after = self._ownership.routing.dense, _routing(request).dense
+        if self.peer_sink_of is None or self.log is None:
+            return
+        if holder_index(self._server, before) != holder_index(self._server, after):
+            self.log.move_to(self.peer_sink_of(after))
 
     def end(self, request: pb.EndMoveRequest) -> pb.EndMoveReply:
         """The move is over: the table given holds, and rows of others' slots go."""

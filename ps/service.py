@@ -169,13 +169,13 @@ class ParameterServer:
             methods.WRITE_SHARD: self._of_master(self._shards.write),
             methods.DROP_CHECKPOINT: self._of_master(self._shards.drop),
             methods.COMPLETE_CHECKPOINT: self._of_master(self._shards.complete),
-            methods.SET_ROUTING: self._of_master(self.moves.set_routing),
+            methods.SET_ROUTING: self._of_master(self._routing(self.moves.set_routing)),
             methods.BEGIN_MOVE: self._of_master(self.moves.begin),
             methods.SEND_ROWS: self._of_master(self.moves.send),
             methods.TAKE_ROWS: self.moves.take,
             methods.FREEZE: self._of_master(self.moves.freeze),
             methods.JOIN: self._of_master(self.moves.join),
-            methods.END_MOVE: self._of_master(self.moves.end),
+            methods.END_MOVE: self._of_master(self._routing(self.moves.end)),
             methods.READY: self.ready_for,
             methods.FIND_ID: self.find_id,
         }
@@ -388,6 +388,18 @@ class ParameterServer:
             return handler(request)
 
         return heard
+
+    def _routing(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Of a call that may bring another routing table: servers may have left by it."""
+
+        def called(request: Any) -> Any:
+            before = self.ownership.routing.epoch
+            reply = handler(request)
+            if self.ownership.routing.epoch > before:
+                self.held_logs.keep_only(self.ownership.routing.servers)
+            return reply
+
+        return called
 
     def _require_open(self) -> None:
         if not self.open.is_set():

@@ -444,10 +444,15 @@ class Job:
         whole_job = bool(offered and self.resumptions and not replay)
         if whole_job:
             offered = offered[:1]
-        holder = self.members.holder_of(server) if replay else ""
+        moves = self.moves
+        holder = self.members.holder_of(server, moves.routing.dense) if replay else ""
+        former = moves.former_dense if replay and not joins else 0
+        former_holder = self.members.holder_of(server, former) if former else ""
         checkpoints = tuple((each.number, each.nonce) for each in offered)
-        table = self.moves.routing.to_message()
-        return RestoreOffer(again, replay, whole_job, checkpoints, holder, joins, table)
+        table = moves.routing.to_message()
+        return RestoreOffer(
+            again, replay, whole_job, checkpoints, holder, joins, table, former, former_holder
+        )
 
     def server_addresses(self, now: float) -> list[str]:
         """The servers' addresses by index. Raises WireError as `ServerLifecycle.addresses` does."""

@@ -78,7 +78,6 @@ class Membership:
         self.workers = {each: WorkerMember(each, incarnation=self._before) for each in workers}
         self.servers = {each: ServerMember(each, incarnation=self._before) for each in servers}
         self.joining, self.former = {}, {}
-        self._dense = config.num_ps
 
     def resume(self, config: JobConfig) -> None:
         """Make members for the job resumed, all planned; incarnations go on above any there was."""
@@ -247,9 +246,12 @@ class Membership:
                 silent.append((member, f"not ready {quiet:.0f} s after its start"))
         return silent
 
-    def holder_of(self, server: ServerId) -> str:
-        """Where the server is that keeps another one's log of updates; "" if it is not there."""
-        holder = self.servers[ServerId(holder_index(server.index, self._dense))]
+    def holder_of(self, server: ServerId, dense: int) -> str:
+        """Where the server is that keeps another one's log of updates; "" if it is not there.
+
+        dense: as of the routing table by which it is kept.
+        """
+        holder = self.servers[ServerId(holder_index(server.index, dense))]
         return holder.address if holder.state == ProcessState.ALIVE else ""
 
     def late_servers(self, now: float) -> list[ServerMember]:

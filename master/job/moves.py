@@ -70,7 +70,8 @@ class Moves:
 
     routing: the table that holds. attempt: how many moves have begun. count, failures: of moves
     that were completed and given up. wants_checkpoint: a move was completed, and no checkpoint has
-    been begun since.
+    been begun since. former_dense: how many servers kept logs, where others keep them now, and
+    those before are needed until a checkpoint is complete; else 0.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Moves:
         self.servers_wanted = config.num_ps
         self.count = self.failures = self.attempt = 0
         self.wants_checkpoint = False
+        self.former_dense = 0
         self._stage = Moving.IDLE
         self._next: Routing | None = None  # the table that the move under way leads to
         self._wanted: Routing | None = None  # by weights, once
@@ -132,12 +134,11 @@ class Moves:
                 "with --sync the number of servers stays: stop the job and go on with --resume "
                 "and another --num-ps",
             )
-        if self._logs_at_servers and count < self.routing.dense:
+        if self._logs_at_servers and count < 2:
             raise WireError(
                 pb.BAD_REQUEST,
-                f"the first {counted(self.routing.dense, 'server')} of this job keep the others' "
-                "logs of updates in memory and stay. To have fewer, stop the job and go on with "
-                "--resume and another --num-ps, or have the logs in files (--log-place=file)",
+                "the servers of this job keep each other's logs of updates, which takes two. To "
+                "have one, stop the job and go on with --resume, --num-ps 1 and --log-place=file",
             )
 
     def want_servers(self, count: int, why: str, now: float) -> None:
@@ -180,15 +181,22 @@ class Moves:
         self._record.note(now, why)
 
     def _table(self, owners: np.ndarray, servers: int) -> Routing:
-        # The first servers keep logs for those that have dense slices, where logs are at servers.
-        dense = self.routing.dense if self._logs_at_servers else min(servers, self.servers_wanted)
+        dense = min(servers, self.servers_wanted)
+        if self._logs_at_servers:
+            # Those that have dense slices keep the logs: they stay while servers come, and one that
+            # is to leave keeps what it has until a checkpoint is complete, after which it leaves.
+            dense = min(dense, self.routing.dense)
+            if dense < self.routing.dense:
+                dense = dense if int(owners.max()) < dense else self.routing.dense
+                servers = self.routing.servers
         return Routing(self.routing.epoch + 1, servers, owners, dense)
 
     def _owners_wanted(self) -> np.ndarray | None:
         """Where all slots are to be in the end; None if they are there."""
         if self.servers_wanted != self.routing.servers or self._spreading:
             owners = balanced(self.routing.owners, self.servers_wanted)
-            if np.array_equal(owners, self.routing.owners):
+            same = self.servers_wanted == self.routing.servers
+            if same and np.array_equal(owners, self.routing.owners):
                 self._spreading = False  # the number is again what it was
                 return None
         elif self._wanted is not None and self._wanted.servers == self.routing.servers:
@@ -210,7 +218,7 @@ class Moves:
             return
         if any(each.state is not ProcessState.ALIVE for each in self._members.joining.values()):
             return
-        if self.wants_checkpoint and self._logs_at_servers:
+        if self._logs_at_servers and (self.wants_checkpoint or self.former_dense):
             # What has moved is in the logs until then, and so in memory.
             return
         owners = self._owners_wanted()
@@ -235,6 +243,8 @@ class Moves:
         table, self._next = self._next, None
         assert table is not None
         before, self.routing = self.routing, table
+        if self._logs_at_servers and table.dense != before.dense:
+            self.former_dense = before.dense
         if self._spreading:
             self._wanted = None
             shares = np.bincount(table.owners, minlength=table.servers)
@@ -321,4 +331,5 @@ class Moves:
         self._stage, self._next, self._wanted = Moving.IDLE, None, None
         self._spreading = False
         self._tries, self._after = 0, 0.0
+        self.former_dense = 0
         self.wants_checkpoint = False

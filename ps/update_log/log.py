@@ -26,6 +26,8 @@ from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.cuts import Cuts, Noted
+from shoal.ps.update_log.moved_sink import MovedSink, moved
+from shoal.ps.update_log.peer_sink import PeerSink
 from shoal.ps.update_log.replay import Restored, recover
 from shoal.ps.update_log.sinks import (
     LogLostError,
@@ -219,6 +221,11 @@ class UpdateLog:
         place = step + 1 if self._pending is None else self._next().step
         return self._send(name, pb.LogEntry(step=place, move=epoch, moved=kind), frame)
 
+    def append_slices(self, step: int, epoch: int, dense: int) -> Callable[[], object]:
+        """As `append_move`: from here on the dense slices hold that came. dense: the table's."""
+        piece = pb.DensePiece(servers=dense)
+        return self.append_move(step, piece.SerializeToString(), epoch, pb.SLICES_TAKEN)
+
     def append_sweep(self, step: int, frame: bytes) -> None:
         """Send a part of a sweep on its way.
 
@@ -304,11 +311,8 @@ class UpdateLog:
         self.look_after()
 
     def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
-        base.log = secrets.token_hex(8)
-        base.server, base.incarnation, base.epoch = self._server, self._incarnation, self._epoch
-        base.journal.CopyFrom(self.seen.position)
         try:
-            self._sink.begin(base)
+            self._begin_at(self._sink, base)
         except (LogLostError, LogTakenError) as error:
             with self._lock:
                 self._protection.unlogged(f"its log could not begin: {error}")
@@ -318,6 +322,40 @@ class UpdateLog:
         with self._lock:
             self._protection.begun(base.log, protects=protects)
             self._space.hold(())
+
+    def _begin_at(self, sink: Sink, base: pb.LogBase) -> None:
+        base.log = secrets.token_hex(8)
+        base.server, base.incarnation, base.epoch = self._server, self._incarnation, self._epoch
+        base.journal.CopyFrom(self.seen.position)
+        sink.begin(base)
+
+    def move_to(self, now: PeerSink) -> None:
+        """Go on at another server; what is there is kept until a checkpoint has all of it.
+
+        No push may be under way.
+        """
+        with self._looking:
+            sink = self._sink
+            assert isinstance(sink, (PeerSink, MovedSink))
+            with self._lock:
+                name, protects = self._protection.name, not self._protection.why
+                written = self._protection.written
+                if written and not protects:  # nothing is needed of it
+                    self._protection.lost(name, "its keeper is about to leave")
+            with self._pushes.paused() as paused:
+                if written and protects:
+                    standing = self._standing(paused)
+                    base = pb.LogBase(applied=standing.applied, update=standing.update)
+                    self._of_sink(name, self._begin_at, now, base)
+                with self._lock:
+                    goes_on = written and protects and self._protection.writes(name)
+                    if goes_on:
+                        self._protection.begun(base.log, protects=True)
+                self._sink = moved(sink, now, name) if goes_on else now
+                if goes_on:
+                    self._hold_again()
+                else:
+                    sink.close()  # another one begins in a moment
 
     def assigned(self) -> None:
         """Rows were set, which is not in the log: it is to stand on what is there now.
@@ -406,5 +444,7 @@ class UpdateLog:
             self._space.hold(done.sizes, after=done.step)
             self._protection.begun(name, protects=True)
         self._of_sink(name, self._sink.adopt, done.base, done.step, done.standing)
+        if done.slices and done.model is not None:
+            self.append_slices(done.model.step, routing.epoch, routing.dense)()
         self._hold_again()
         return done.model, done.count, f"{done.count} updates of its log were done again"

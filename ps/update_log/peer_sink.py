@@ -186,6 +186,10 @@ class PeerSink:
         """See Sink."""
         self._drop(pb.DropLogRequest(log=self._writing.log if self._writing else ""))
 
+    def check_log(self, log: str) -> None:
+        """Look whether a log that another sink writes on with is still there."""
+        self._drop(pb.DropLogRequest(log=log))
+
     def _drop_to(self, log: str, step: int, standing: Standing) -> None:
         applied, update = standing.applied, standing.update
         self._drop(pb.DropLogRequest(log=log, step=step, applied=applied, update=update))

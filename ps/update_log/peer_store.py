@@ -44,6 +44,11 @@ class PeerLogs:
         with self._lock:
             return sum(held.size for held in self._logs.values())
 
+    def keep_only(self, servers: int) -> None:
+        """Let go of the logs of all but so many servers, the first ones: the others have left."""
+        with self._lock:
+            self._logs = {server: held for server, held in self._logs.items() if server < servers}
+
     def begin(self, request: pb.BeginLogRequest) -> pb.BeginLogReply:
         """Keep a new log in place of the server's old one. Raises WireError(FENCED)."""
         base = request.base

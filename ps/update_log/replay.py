@@ -56,7 +56,7 @@ class Recovered:
     base: of the log, which is to be written on; None: why not. sizes: step and bytes of each
     of its entries. step, standing: of the checkpoint that it was done again on; 0: of none, or
     with --sync, where the log counts its own entries. seen: how far the master's journal was, by
-    the log.
+    the log. slices: dense slices hold that came by a move, which the log does not say.
     """
 
     model: ServerModel | None
@@ -67,6 +67,7 @@ class Recovered:
     step: int = 0
     standing: Standing = field(default_factory=Standing)
     seen: Seen = field(default_factory=Seen)
+    slices: bool = False
 
 
 def recover(
@@ -167,7 +168,7 @@ def _recover(
         done.sizes.append((step, size))
     if done.model.dense.servers != routing.dense:
         # The move was decided, and the server ended before it heard of that.
-        coming.hold(routing.epoch, routing.dense)
+        done.slices = coming.hold(routing.epoch, routing.dense)
     done.base = taken.base
 
 

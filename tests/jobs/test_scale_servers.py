@@ -84,13 +84,13 @@ def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
         environment={"GATES": " ".join(gates), faults.VARIABLE: str(kills)},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=2,
+        num_ps=3,
         log_place=place,
         relaunch_limit=100,
         **LOGGED,
     ) as job:
-        # Servers keep the others' logs of those that the job began with.
-        counts = [3, 2] if place == "peer" else [1, 3]
+        # Logs at servers need two.
+        counts = [2, 4] if place == "peer" else [1, 4]
         for at, (gate, point) in enumerate(zip(gates, points, strict=True)):
             job.at_gate(gate)
             (kills / point).touch()
@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
         **SERIAL,
     ) as job:
         job.at_gate("step-3")
-        with pytest.raises(UserError, match="--servers: the first 2 servers of this job keep the"):
+        with pytest.raises(UserError, match="--servers: the servers of this job keep each other's"):
             local_master.scale(job.folder, None, 1)
         command = [sys.executable, "-m", "shoal", "scale", str(job.folder.path)]
         said = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -17,19 +17,27 @@ from shoal.native.ids import slot_of
 from shoal.proto import faults, frames, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing, slice_of
+from shoal.proto.routing import Routing, holder_index, slice_of
 from shoal.proto.rpc import Connection
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
-from tests.ps.logged import DIM, SIZE, SPEC, STATE, Faults, World
+from shoal.ps.update_log.moved_sink import MovedSink
+from shoal.ps.update_log.peer_sink import PeerSink
+from tests.ps.logged import DIM, SIZE, SPEC, STATE, Faults, World, lost
 
 IDS = np.arange(40, dtype=np.int64)
 
 
 class Divided(World):
-    """Servers with logs in files, whose dense variables are divided anew."""
+    """Servers with logs, whose dense variables are divided anew.
 
-    def __init__(self, count, folder):
+    peers: logs are in the memory of other servers, and not in files. former: as RestoreReply's
+    former_dense.
+    """
+
+    def __init__(self, count, folder, *, peers=False):
+        self.peers = peers
+        self.former = 0
         super().__init__(count, folder, Faults())
         self.whole = ParameterServer(0, Routing.even(1))
         self.whole.registration.register(pb.RegisterRequest(model=SPEC))
@@ -44,11 +52,39 @@ class Divided(World):
         self.connections_of_master.close()
 
     def _sink(self, index):
-        return FileSink(self.folder / "log", index, self.incarnations[index], sync=False)
+        dense = self.routing.dense
+        if not self.peers:
+            return FileSink(self.folder / "log", index, self.incarnations[index], sync=False)
+        now, now_keeper = self.at_peer(index, dense), holder_index(index, dense)
+        if not self.former or holder_index(index, self.former) == now_keeper:
+            return now
+        return MovedSink(self.at_peer(index, self.former), now)
+
+    def at_peer(self, index, dense):
+        keeper = holder_index(index, dense)
+
+        def at():
+            if not self.addresses[keeper]:
+                raise WireError(pb.NOT_READY, "it is away")
+            return self.addresses[keeper]
+
+        return PeerSink(
+            index,
+            self.incarnations[index],
+            keeper,
+            "",
+            at,
+            lambda: self.addresses[keeper],
+            retry_seconds=10.0,
+            server_timeout_seconds=60.0,
+        )
 
     def start(self, index, *, replay=True):
         super().start(index, replay=replay)
-        self.servers[index].moves.connect = lambda _, address: Connection(address)
+        moves = self.servers[index].moves
+        moves.connect = lambda _, address: Connection(address)
+        if self.peers:
+            moves.peer_sink_of = lambda dense: self.at_peer(index, dense)
 
     def first_values(self, index, routing):
         parts = [
@@ -91,6 +127,7 @@ class Divided(World):
         after = self.table(dense)
 
         def decide(_):
+            self.former = self.routing.dense if self.peers else 0
             self.routing = after
             if commit is not None:
                 commit()
@@ -114,7 +151,7 @@ class Divided(World):
     def save(self):
         self.number += 1
         attempt = begin(self.root, self.number, "job")
-        of = {"number": attempt.number, "nonce": attempt.nonce}
+        self.of = of = {"number": attempt.number, "nonce": attempt.nonce}
         for index in range(len(self.servers)):
             self.call(index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
         shards = [
@@ -123,6 +160,11 @@ class Divided(World):
         ]
         complete(attempt, shards, {})
         self.kept.append(self.number)
+
+    def told(self):
+        """Servers hear that the checkpoint is complete."""
+        for index in range(len(self.servers)):
+            self.call(index, methods.COMPLETE_CHECKPOINT, pb.CompleteCheckpointRequest(**self.of))
 
     def start_again(self, index):
         self.kill(index)
@@ -146,8 +188,8 @@ class Divided(World):
 def divided(tmp_path):
     made = []
 
-    def make(count=3):
-        made.append(Divided(count, tmp_path))
+    def make(count=3, **options):
+        made.append(Divided(count, tmp_path, **options))
         return made[-1]
 
     yield make
@@ -167,6 +209,67 @@ def test_slices_move_with_their_slots_and_are_there_after_a_death(divided, again
             world.start_again(index)
         world.check()
         world.push_all()
+    world.check()
+
+
+@pytest.mark.parametrize("dies", [0, 1])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_log_goes_on_at_another_keeper_and_is_done_again_as_one(divided, dies, times):
+    """Server 1's log was at server 2, and is at server 0 from the move on."""
+    world = divided(4, peers=True)
+    world.push_all()
+    world.save()
+    world.push_all()
+    world.divide(2)
+    world.push_all()
+    for _ in range(times):
+        world.start_again(dies)
+        world.check()
+        world.push_all()
+    # Server 0 was its own log's keeper's keeper: what it kept is gone with it.
+    assert (world.status(1).unprotected == "") == (dies == 1)
+    world.save()
+    world.told()
+    world.former = 0
+    world.push_all()
+    world.start_again(dies)
+    world.check()
+    assert lost(world.servers[dies]) == 0
+
+
+def test_a_server_that_died_before_it_began_its_log_at_another_keeper_does_so_then(divided):
+    world = divided(4, peers=True)
+    world.push_all()
+    world.settle = lambda: None
+    world.divide(2, lambda: world.kill(1))
+    world.start(1)
+    world.meet(1)
+    del world.settle
+    world.settle()
+    world.push_all()
+    for _ in range(2):
+        world.start_again(1)
+        world.check()
+        world.push_all()
+    world.check()
+
+
+def test_where_the_former_keeper_dies_a_log_protects_from_a_checkpoint_on(divided):
+    world = divided(4, peers=True)
+    world.push_all()
+    world.divide(2)
+    world.push_all()
+    world.start_again(2)
+    world.look_after_one(1)
+    assert "cannot be reached" in (why := world.status(1).unprotected) or "no more" in why
+    world.look_after_one(1)
+    assert world.status(1).wants_checkpoint
+    world.save()
+    world.told()
+    assert world.status(1).unprotected == ""
+    world.former = 0
+    world.push_all()
+    world.start_again(1)
     world.check()
 
 
@@ -198,11 +301,13 @@ def test_a_move_that_was_decided_holds_for_a_server_that_died_before_it_heard(di
 
     world.settle = lambda: None
     world.divide(1, all_die)
-    for index in range(3):
-        world.start(index)
-        world.meet(index)
-    world.check()
-    world.push_all()
+    for _ in range(3):
+        for index in range(3):
+            world.kill(index)
+            world.start(index)
+            world.meet(index)
+        world.check()
+        world.push_all()
     world.check()
 
 

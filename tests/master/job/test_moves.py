@@ -117,7 +117,35 @@ def test_any_server_but_one_can_leave_where_logs_are_in_files():
     assert (shares(world.job), world.job.moves.routing.dense) == ([8192, 8192], 2)
 
 
-def test_the_last_servers_leave_and_the_first_ones_stay():
+def test_a_keeper_of_logs_leaves_when_a_checkpoint_has_what_it_keeps():
+    world = World(num_ps=4, durability="log", log_place="peer")
+    job = world.job
+    world.want(2)
+    (move,) = world.instructions()
+    job.move_begun(move.table, 2.0)
+    job.move_committed(2.0)
+    assert job.take_instructions() == []
+    job.move_ended(8192, 10, 1000, 1.0, 0.1, 2.0)
+    routing = job.moves.routing
+    assert (routing.servers, routing.dense, shares(job)) == (4, 2, [8192, 8192, 0, 0])
+    world.again()
+    offers = [job.restore_wanted(ServerId(index), 0, 3.0) for index in range(4)]
+    assert [each.former_dense for each in offers] == [4] * 4
+    holders = [(each.former_holder, each.holder) for each in offers]
+    assert holders == [(f"host:{a}", f"host:{b}") for a, b in ((1, 1), (2, 0), (3, 0), (0, 1))]
+    assert world.instructions(3.0) == [TakeCheckpoint()]
+    world.checkpoint(3.0)
+    assert job.restore_wanted(ServerId(1), 0, 3.0).former_dense == 0
+    (move,) = world.instructions(3.0)
+    job.move_begun(move.table, 3.0)
+    job.move_committed(3.0)
+    left = [TerminateProcess(Start(ServerId(index), 0)) for index in (2, 3)]
+    assert job.take_instructions() == left
+    assert (job.moves.routing.servers, shares(job)) == (2, [8192, 8192])
+    world.again()
+
+
+def test_the_last_servers_leave_and_come_again_as_other_incarnations():
     world = World(num_ps=2, durability="log", log_place="peer")
     world.moved(4)
     made = world.moved(3)
@@ -126,7 +154,7 @@ def test_the_last_servers_leave_and_the_first_ones_stay():
     assert world.job.server_draining(ServerId(3), 0, 3.0) == "it has no rows of the job"
     world.job.process_exited(exited(ServerId(3)), 3.0)
     assert not any(isinstance(each, StartProcess) for each in world.instructions(3.0))
-    with pytest.raises(WireError, match="the first 2 servers of this job keep the others' logs"):
+    with pytest.raises(WireError, match="keep each other's logs of updates, which takes two"):
         world.job.check_servers(1, 3.0)
     world.again()
     # One that comes again is another incarnation.

@@ -215,12 +215,12 @@ def test_a_server_that_registers_again_is_counted_once(restarted, late):
 
 def test_where_a_servers_log_is_and_when_none_protects_it():
     job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, num_ps=2, relaunch_limit=9)
-    assert job.members.holder_of(ServerId(1)) == "host:0"
+    assert job.members.holder_of(ServerId(1), 2) == "host:0"
     job.process_exited(exited(ServerId(0)), 1.0)
-    assert job.members.holder_of(ServerId(1)) == ""
+    assert job.members.holder_of(ServerId(1), 2) == ""
     job.protection_changed(ServerId(1), 1, 0.0, "its log is lost", 1.5)
     job.server_registered(ServerId(0), 1, "host:7", 2.0, "it is back", 41)
-    assert job.members.holder_of(ServerId(1)) == "host:7"
+    assert job.members.holder_of(ServerId(1), 2) == "host:7"
     job.protection_changed(ServerId(1), 1, 2.5, "", 4.0)
     job.protection_changed(ServerId(1), 2, 2.5, "its log is lost", 5.0)
     job.protection_changed(ServerId(1), 2, 4.0, "", 6.0)
