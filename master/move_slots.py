@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -85,15 +86,40 @@ class Servers:
         return {**self.routed, **self.joining}
 
 
+class Between(Protocol):
+    """When no gradient waits for an update, of a job with --sync (between_updates.py)."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Enter at such a moment, which lasts until the end."""
+
+    def check(self, held: Iterable[pb.GradientId]) -> None:
+        """Raises MovingError if these, which servers hold, say that it is none."""
+
+
+class Always:
+    """Of a job without updates."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Enter at once."""
+        return nullcontext()
+
+    def check(self, held: Iterable[pb.GradientId]) -> None:
+        """Nothing is held."""
+
+
 class SlotMover:
     """Moves slots between the servers of one job, on a thread of the caller's.
 
     ending: set when the job has ended.
     """
 
-    def __init__(self, servers: ServerConnections, ending: threading.Event) -> None:
+    def __init__(
+        self, servers: ServerConnections, ending: threading.Event, updates: Between | None = None
+    ) -> None:
+        """updates: of a job with --sync."""
         self._servers = servers
         self._ending = ending
+        self._updates = updates or Always()
 
     def move(
         self,
@@ -112,7 +138,8 @@ class SlotMover:
             raise MovingError("a server is away")
         with ThreadPoolExecutor(len(there.all), thread_name_prefix="move") as threads:
             try:
-                return _Move(self._servers, threads, before, message, attempt, there).run(commit)
+                move = _Move(self._servers, threads, before, message, attempt, there)
+                return move.run(commit, self._updates)
             except CallError as error:
                 raise MovingError(str(error)) from error
 
@@ -191,7 +218,7 @@ class _Move:
         made = self._threads.map(call, places.keys(), places.values())
         return dict(zip(places, made, strict=True))
 
-    def run(self, commit: Callable[[Mapping[ServerId, Place]], object]) -> Moved:
+    def run(self, commit: Callable[[Mapping[ServerId, Place]], object], updates: Between) -> Moved:
         began = time.monotonic()
         self._begin()
         faults.point("move-begun")
@@ -203,13 +230,15 @@ class _Move:
             if took > SHRINKS * last:
                 break
         frozen = time.monotonic()
-        first = self._freeze()
-        self._round(last=True)
-        self._join(first)
-        faults.point("before-move-committed")
-        commit(self._there.all)
-        faults.point("move-committed")
-        self._of(self._there.all, self._set_routing)
+        with updates.quiet():
+            replies = self._freeze()
+            updates.check([each for reply in replies for each in reply.held])
+            self._round(last=True)
+            self._join(replies[0])
+            faults.point("before-move-committed")
+            commit(self._there.all)
+            faults.point("move-committed")
+            self._of(self._there.all, self._set_routing)
         now = time.monotonic()
         return Moved(self._slots, self._rows, self._size, now - began, now - frozen)
 
@@ -245,8 +274,8 @@ class _Move:
         self._size += sum(reply.bytes for reply in replies.values())
         return max((reply.seconds for reply in replies.values()), default=0.0)
 
-    def _freeze(self) -> pb.FreezeReply:
-        """Have no push on some servers only, and no new one on any; what the first one has."""
+    def _freeze(self) -> list[pb.FreezeReply]:
+        """Have no push on some servers only, and no new one on any; what each server has."""
         replies = self._of(self._there.routed, partial(self._let_in, ()))
         give_up = time.monotonic() + EQUAL_SECONDS
         over = {each.worker.index: each.incarnation for each in self._there.over}
@@ -259,7 +288,7 @@ class _Move:
             places = {server: self._there.routed[server] for server in behind}
             replies |= self._of(places, partial(self._let_in, most))
             time.sleep(LOOK_SECONDS)
-        return next(iter(replies.values()))
+        return list(replies.values())
 
     def _let_in(
         self, until: Sequence[pb.PushIdentity], server: ServerId, place: Place
@@ -274,6 +303,7 @@ class _Move:
             step=first.step,
             version=first.version,
             clock=first.clock,
+            update=first.update,
             fences=[
                 pb.FenceRequest(worker=each.worker.index, incarnation=each.incarnation)
                 for each in self._there.over

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, assert_never
 
+from shoal.master.between_updates import BetweenUpdates
 from shoal.master.fences import Fences, Said
 from shoal.master.job.instructions import (
     ApplyUpdate,
@@ -151,7 +152,7 @@ class ServerWork:
         self._ending = ending
         self._servers = ServerConnections(job.config.token, identity)
         self._taker = CheckpointTaker(job.config, self._servers)
-        self._mover = SlotMover(self._servers, ending)
+        self._mover = SlotMover(self._servers, ending, BetweenUpdates(job, ending))
         self._updates = UpdateThread(ending)
         self._fences = Fences(self._servers, self.places, self.fenced, self._fencing_failed)
         self._threads = started_pool(5, "calls")

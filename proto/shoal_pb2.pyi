@@ -972,19 +972,23 @@ class FreezeRequest(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., until: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class FreezeReply(_message.Message):
-    __slots__ = ("has", "step", "version", "clock")
+    __slots__ = ("has", "step", "version", "clock", "update", "held")
     HAS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
     step: int
     version: int
     clock: str
-    def __init__(self, has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., clock: _Optional[str] = ...) -> None: ...
+    update: int
+    held: _containers.RepeatedCompositeFieldContainer[GradientId]
+    def __init__(self, has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., clock: _Optional[str] = ..., update: _Optional[int] = ..., held: _Optional[_Iterable[_Union[GradientId, _Mapping]]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("epoch", "has", "step", "version", "fences", "clock", "attempt")
+    __slots__ = ("epoch", "has", "step", "version", "fences", "clock", "attempt", "update")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HAS_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -992,6 +996,7 @@ class JoinRequest(_message.Message):
     FENCES_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     has: _containers.RepeatedCompositeFieldContainer[LastPush]
     step: int
@@ -999,7 +1004,8 @@ class JoinRequest(_message.Message):
     fences: _containers.RepeatedCompositeFieldContainer[FenceRequest]
     clock: str
     attempt: int
-    def __init__(self, epoch: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., fences: _Optional[_Iterable[_Union[FenceRequest, _Mapping]]] = ..., clock: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+    update: int
+    def __init__(self, epoch: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., fences: _Optional[_Iterable[_Union[FenceRequest, _Mapping]]] = ..., clock: _Optional[str] = ..., attempt: _Optional[int] = ..., update: _Optional[int] = ...) -> None: ...
 
 class JoinReply(_message.Message):
     __slots__ = ()

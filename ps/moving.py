@@ -28,6 +28,7 @@ from shoal.ps import moved_dense, moved_rows
 from shoal.ps.compaction import Compactor
 from shoal.ps.moved_rows import Flags
 from shoal.ps.ownership import Ownership
+from shoal.ps.pending import PendingGradients
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.tables import ServerModel
@@ -61,7 +62,9 @@ class Moves:
         registration: Registration,
         ownership: Ownership,
         pushes: PushRegister,
+        pending: PendingGradients,
     ) -> None:
+        """pending: with --sync, the gradients that wait."""
         self.log: UpdateLog | None = None
         self.connect: Connect = _nobody
         self.peer_sink_of: Callable[[int], PeerSink] | None = None
@@ -69,6 +72,7 @@ class Moves:
         self._registration = registration
         self._ownership = ownership
         self._pushes = pushes
+        self._pending = pending
         self._calls = threading.Lock()  # one of the master's at a time
         self._taking = threading.Lock()  # rows come, or the move begins or ends
         self._table: Routing | None = None
@@ -153,7 +157,14 @@ class Moves:
             model = self._registration.model
             lifecycle = model.lifecycle
             clock = "" if lifecycle is None else json.dumps(lifecycle.clock.state())
-            return pb.FreezeReply(has=has, step=model.step, version=model.version, clock=clock)
+            return pb.FreezeReply(
+                has=has,
+                step=model.step,
+                version=model.version,
+                clock=clock,
+                update=self._pending.update,
+                held=self._pending.names(),
+            )
 
     def join(self, request: pb.JoinRequest) -> pb.JoinReply:
         """Be where the others are, of a server that is new; all are frozen."""
@@ -164,6 +175,7 @@ class Moves:
                 frame = request.SerializeToString()
                 self.log.append_move(model.step, frame, request.epoch, pb.JOINED)()
             moved_rows.join(model, self._pushes, request)
+            self._pending.begin(request.update)
             for each in request.fences:
                 self._pushes.fence(each.worker, each.incarnation)
         return pb.JoinReply()
@@ -255,11 +267,13 @@ class Moves:
                 self._take_slices(frame)  # to lie beside those that hold
             else:
                 header, arrays = moved_rows.rows_in(model, frame, self._coming)
-            step = model.step
             log = self.log
-            wait = log.append_move(step, frame, header.epoch, pb.ROWS_CAME) if log else None
-            if not of_dense:
-                moved_rows.take(model, header, arrays, step)
+            # No update of --sync is applied in between: done again, it has the same place.
+            with self._pushes.updating():
+                step = model.step
+                wait = log.append_move(step, frame, header.epoch, pb.ROWS_CAME) if log else None
+                if not of_dense:
+                    moved_rows.take(model, header, arrays, step)
             if wait is not None:
                 wait()
         faults.point("rows-taken")

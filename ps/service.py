@@ -130,7 +130,7 @@ class ParameterServer:
             lambda: self._pending.update,
         )
         self._shards.seen = self.seen
-        self.moves = Moves(server, self.registration, self.ownership, self._pushes)
+        self.moves = Moves(server, self.registration, self.ownership, self._pushes, self._pending)
         self._log: UpdateLog | None = None
         self.held_logs = PeerLogs()
 

@@ -81,7 +81,6 @@ class Moves:
         record: JobRecord,
         instructions: list[Instruction],
     ) -> None:
-        self._sync = config.sync
         self._logs_at_servers = config.log_at_servers
         self._members = members
         self._record = record
@@ -128,12 +127,6 @@ class Moves:
 
     def check_servers(self, count: int) -> None:
         """Raises WireError(BAD_REQUEST) if the job cannot have so many servers."""
-        if self._sync:
-            raise WireError(
-                pb.BAD_REQUEST,
-                "with --sync the number of servers stays: stop the job and go on with --resume "
-                "and another --num-ps",
-            )
         if self._logs_at_servers and count < 2:
             raise WireError(
                 pb.BAD_REQUEST,
@@ -319,7 +312,6 @@ class Moves:
 
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with new processes, of which so many are servers."""
-        self._sync = config.sync
         self._logs_at_servers = config.log_at_servers
         epoch = self.routing.epoch + 1
         # By the same table, no row has to be read from another server's files.

@@ -69,6 +69,7 @@ class Updates:
         self.size = size
         self.counts = Counts()
         self._fold = fold
+        self._held_back = False
         self._open = 1
         self._begin()
 
@@ -113,6 +114,7 @@ class Updates:
     def tell_again(self) -> None:
         """Another master goes on: it is not known which updates the servers were told of."""
         self._decided = deque(self._unapplied)
+        self._held_back = False
 
     def join(self, worker: WorkerId) -> int | None:
         """Let a worker compute a gradient for the open update; None if it must wait.
@@ -120,11 +122,15 @@ class Updates:
         It waits until all servers have applied the update before, and, once it has given
         one, as long as those to come from the others in training are enough: then the
         gradients of an update are of different workers, and where workers are fewer than
-        gradients, each gives several.
+        gradients, each gives several. Where workers are held back, only an update goes on that
+        has begun, with no more of them than it takes.
         """
         if self._applied + 1 < self._open:
             return None
         self._joined.discard(worker)
+        computed = len(self._admitted) + len(self._joined)
+        if self._held_back and not 0 < computed < self.size:
+            return None
         gave = {each.worker for each in self._admitted}
         if worker in gave:
             others = self._training - {worker}
@@ -133,6 +139,20 @@ class Updates:
                 return None
         self._joined.add(worker)
         return self._open
+
+    def hold_back(self, held: bool) -> None:
+        """Have workers wait, once the update that is open is applied; or no more."""
+        self._held_back = held
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nobody computes a gradient, and none waits."""
+        return self.idle and not self._joined
+
+    @property
+    def dropped(self) -> set[Gradient]:
+        """Those that came too late, of which the servers were not told yet."""
+        return set(self._dropped)
 
     def enter(self, worker: WorkerId) -> None:
         """A worker gets a training task: gradients of it will come."""

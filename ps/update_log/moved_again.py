@@ -10,6 +10,7 @@ from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps import moved_rows
 from shoal.ps.moved_dense import ComingSlices
+from shoal.ps.pending import PendingGradients
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
@@ -53,6 +54,7 @@ def moved_again(
     frame: bytes | memoryview,
     model: ServerModel,
     pushes: PushRegister,
+    pending: PendingGradients | None,
     coming: Coming,
 ) -> bool:
     """Do a part of a move of slots again, unless the checkpoint is of a later table.
@@ -63,7 +65,10 @@ def moved_again(
     if entry.move <= model.epoch:
         return False
     if entry.moved == pb.JOINED:
-        moved_rows.join(model, pushes, pb.JoinRequest.FromString(bytes(frame)))
+        request = pb.JoinRequest.FromString(bytes(frame))
+        moved_rows.join(model, pushes, request)
+        if pending is not None:
+            pending.begin(request.update)
     elif entry.moved == pb.SLOTS_EMPTIED:
         slots = moved_rows.from_bits(frame)
         with whole(at, entry, frame):
@@ -78,5 +83,7 @@ def moved_again(
     else:
         header, arrays = moved_rows.rows_in(model, frame)
         with whole(at, entry, frame):
-            moved_rows.take(model, header, arrays, entry.step - 1)
+            # With --sync the log counts its own entries.
+            step = entry.step - 1 if pending is None else model.step
+            moved_rows.take(model, header, arrays, step)
     return True

@@ -243,7 +243,7 @@ def replay(
         else:
             try:
                 if entry.move:
-                    applied = moved_again(at, entry, frame, model, pushes, coming)
+                    applied = moved_again(at, entry, frame, model, pushes, pending, coming)
                 elif pending is None:
                     applied = _done_again(at, entry, frame, model, pushes)
                 else:

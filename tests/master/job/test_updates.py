@@ -116,6 +116,26 @@ def test_somebody_in_training_may_always_go_on(events, size, fold):
     assert not course.training or course.joined
 
 
+@given(EVENTS, st.integers(1, 5), st.booleans())
+def test_workers_that_are_held_back_finish_what_they_began_and_wait(events, size, fold):
+    """The moment comes in which no gradient waits, and it lasts until they are let go."""
+    course = Course(size, fold=fold)
+    for event in events:
+        course.do(*event)
+    course.updates.hold_back(True)
+    for _ in range(40):
+        for index in range(4):
+            course.do("offer" if index in course.joined else "join", index)
+            course.do("applied", 0)
+    assert course.updates.quiet or not course.training
+    if course.training:
+        assert not course.joined
+        course.updates.hold_back(False)
+        for index in course.training:
+            course.do("join", index)
+        assert course.joined
+
+
 def test_gradients_of_an_update_are_of_different_workers_while_there_are_enough():
     updates = Updates(2, fold=False)
     for index in range(3):
