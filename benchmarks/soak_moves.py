@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -113,6 +114,8 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
     kills.mkdir()
     first = draw.choice((1, 2, 3))
     place = draw.choice(("file", "peer")) if first > 1 else "file"
+    # An update of one gradient, so that what is expected of the rows is the same.
+    sync: dict[str, Any] = draw.choice(({}, {"sync": True, "grads_to_wait": 1}))
     with RunningJob(
         "train",
         folder,
@@ -128,6 +131,7 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
         log_place=place,
         checkpoint_steps=2000,
         relaunch_limit=10_000,
+        **sync,
         **COUNTING,
     ) as running:
         running.wait_status("training", lambda status: status.records_done > 0)
@@ -161,7 +165,8 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
         wrong.append(f"{result['servers']['lost_pushes']} lost pushes")
     dead = result["servers"]["deaths"], result["workers"]["deaths"]
     click.echo(
-        f"seed {seed}: {first} servers first, log in {place}: {moves} moves, {failed} given up; "
+        f"seed {seed}: {first} servers first, log in {place}{', --sync' * bool(sync)}: {moves} moves, "
+        f"{failed} given up; "
         f"{dead[0]} servers and {dead[1]} workers died, {sum(more.values())} records repeated by "
         f"the audit; {', '.join(wrong) or 'no difference'}"
     )
