@@ -165,8 +165,8 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
         wrong.append(f"{result['servers']['lost_pushes']} lost pushes")
     dead = result["servers"]["deaths"], result["workers"]["deaths"]
     click.echo(
-        f"seed {seed}: {first} servers first, log in {place}{', --sync' * bool(sync)}: {moves} moves, "
-        f"{failed} given up; "
+        f"seed {seed}{', --sync' * bool(sync)}: {first} servers first, log in {place}: "
+        f"{moves} moves, {failed} given up; "
         f"{dead[0]} servers and {dead[1]} workers died, {sum(more.values())} records repeated by "
         f"the audit; {', '.join(wrong) or 'no difference'}"
     )
