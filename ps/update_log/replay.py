@@ -282,6 +282,8 @@ def _done_again(
                 raise HalfAppliedError(at, why) from error
         return fresh
     push = unpack(frame)
+    if _before_move(push.request, model):
+        return False
     check_logged(push, model)
     if entry.step < 1 or entry.staleness < 0:
         raise ValueError(f"its step is {entry.step}, its staleness {entry.staleness}")
@@ -296,6 +298,14 @@ def _done_again(
             raise
         fresh = False
     return fresh
+
+
+def _before_move(push: pb.PushRequest, model: ServerModel) -> bool:
+    """Whether a push is from before a move that is in the model: it is in it, or never will be.
+
+    A log may begin before a checkpoint. The slices of such a push are not the server's any more.
+    """
+    return push.routing_epoch < max(model.epoch, model.moments.dense_epoch)
 
 
 def _held_again(
@@ -314,6 +324,8 @@ def _held_again(
     if not entry.update:
         own = kept(memoryview(frame))  # the gradients lie in it
         push = unpack(own)
+        if _before_move(push.request, model):
+            return False
         check_logged(push, model)
         # Its age is not known: the clock may be another machine's.
         gradients = replace(push.gradients, pulled_time=model.time())

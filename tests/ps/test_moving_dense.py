@@ -291,6 +291,21 @@ def test_slices_are_restored_from_a_checkpoint_and_a_log_that_goes_on_from_it(di
     world.check()
 
 
+def test_a_log_that_begins_before_the_checkpoint_may_have_pushes_of_other_slices(divided):
+    world = divided()
+    world.push_all()
+    world.divide(1)
+    world.push_all()
+    world.save()
+    world.push_all()
+    for _ in range(2):
+        for index in range(3):
+            world.start_again(index)
+        world.check()
+        world.push_all()
+    world.check()
+
+
 def test_a_move_that_was_decided_holds_for_a_server_that_died_before_it_heard(divided):
     world = divided()
     world.push_all()
