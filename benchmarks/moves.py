@@ -8,7 +8,8 @@ more servers join, so that half of the rows move, and one leaves again. All serv
 their own, the master's calls are those of master/move_slots.py. Printed, and written to
 OUTPUT/moves.json: the steps a second while rows move by those before, the times of pulls meanwhile,
 for how long no push was taken, and the rate of the rows by that of plain bytes over a socket
-between two processes.
+between two processes. A checkpoint of all servers just before, on the disk of OUTPUT, is what a
+server that is told to end waits for instead of giving its rows away.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 import numpy as np
 
+from shoal.checkpoints.folders import begin
+from shoal.checkpoints.storage import LocalStorage
 from shoal.master.job.placement import balanced
 from shoal.master.move_slots import Servers, SlotMover
 from shoal.master.servers import Place, ServerConnections
@@ -35,6 +39,7 @@ from shoal.proto import methods, rpc, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.routing import Routing
+from shoal.ps.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.pushing import Push
@@ -64,10 +69,11 @@ Step = tuple[float, float, float]
 """When a step began, the seconds of its pull, and of all."""
 
 
-def serve(index: int) -> None:
+def serve(index: int, output: Path) -> None:
     """Be one server, of two at first; says where it is."""
     keep_freed_memory()
-    server = ParameterServer(index, Routing.even(2))
+    sources = Sources(checkpoints=str(output / "moves-checkpoints"))
+    server = ParameterServer(index, Routing.even(2), sources=sources)
     server.moves.connect = lambda _, address: rpc.Connection(address)
     server.registration.begin_anew()
     _, port = serving.serve(server.handlers(), LOCAL, 4)
@@ -79,10 +85,11 @@ def serve(index: int) -> None:
 class Job:
     """Servers in processes, and what a master and a worker know of them."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, output: Path) -> None:
+        self._root = LocalStorage(output / "moves-checkpoints")
         self._processes = [
             subprocess.Popen(
-                [sys.executable, __file__, "--serve", str(index)],
+                [sys.executable, __file__, str(output), "--serve", str(index)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
             )
@@ -133,6 +140,23 @@ class Job:
             "no_push_seconds": moved.paused,
             "bytes_per_second": moved.size / moved.seconds,
         }
+
+    def checkpoint(self) -> float:
+        """Seconds that a checkpoint of all servers takes."""
+        began = time.monotonic()
+        attempt = begin(self._root, self.routing.epoch, "moves")
+        of = {"number": attempt.number, "nonce": attempt.nonce}
+        at = [rpc.Connection(place.address) for place in self._routed().values()]
+        for each in at:
+            each.call(methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
+        with ThreadPoolExecutor(len(at)) as threads:
+            request = pb.WriteShardRequest(**of)
+            list(threads.map(lambda each: each.call(methods.WRITE_SHARD, request), at))
+        seconds = time.monotonic() - began
+        attempt.folder.remove()
+        for each in at:
+            each.close()
+        return seconds
 
     def fill(self, rows: int) -> None:
         """Make so many rows."""
@@ -207,6 +231,7 @@ def plain_copy(size: int) -> float:
 
 def measured(training: Training, job: Job, servers: int, quiet: float) -> dict[str, object]:
     """A move to so many servers, after some quiet seconds."""
+    checkpoint = job.checkpoint()
     start = time.monotonic()
     time.sleep(quiet)
     begun = time.monotonic()
@@ -222,6 +247,7 @@ def measured(training: Training, job: Job, servers: int, quiet: float) -> dict[s
         "steps_while_moving_by_before": round(len(meanwhile) / (ended - begun) / rate, 3),
         "pull_ms_before_p99": round(float(np.percentile([1000 * s[1] for s in before], 99)), 1),
         "pull_ms_p99": round(float(np.percentile(pulls, 99)), 1) if pulls else None,
+        "checkpoint_seconds": round(checkpoint, 2),
         "seconds_with_removal": round(ended - begun, 2),
         **{key: round(value, 3) for key, value in moved.items()},
         "rate_by_plain_copy": round(moved["bytes_per_second"] / plain_copy(int(moved["bytes"])), 3),
@@ -237,8 +263,9 @@ def measured(training: Training, job: Job, servers: int, quiet: float) -> dict[s
 def main(output: Path, rows: int, batch: int, quiet: float, index: int | None) -> None:
     """Measure; see the top of this file."""
     if index is not None:
-        serve(index)
-    job = Job(4)
+        serve(index, output)
+    output.mkdir(parents=True, exist_ok=True)
+    job = Job(4, output)
     try:
         job.fill(rows)
         training = Training(job, rows, batch)
@@ -248,7 +275,6 @@ def main(output: Path, rows: int, batch: int, quiet: float, index: int | None) -
         training.join()
     finally:
         job.close()
-    output.mkdir(parents=True, exist_ok=True)
     (output / "moves.json").write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
 
