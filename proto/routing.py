@@ -24,7 +24,7 @@ class Routing:
     """owners: uint16 [16384], index of the server that owns each slot.
 
     dense: how many servers, the first ones, have slices of the dense variables; 0 stands for all.
-    Servers that came while the job trained have none.
+    Where servers keep each other's logs, these keep them, and those that came later have none.
     """
 
     epoch: int
@@ -89,10 +89,7 @@ def slice_of(size: int, server: int, servers: int) -> slice:
 
 
 def holder_index(server: int, first: int) -> int:
-    """Which server keeps another one's log of updates; first: those that the job began with.
-
-    Servers that came later keep none, so that they can leave.
-    """
+    """Which server keeps another one's log of updates. first: how many keep logs, Routing.dense."""
     return (server + 1) % first if server < first else server % first
 
 
