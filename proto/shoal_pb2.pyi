@@ -376,14 +376,16 @@ class RegisterRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[ModelSpec, _Mapping]] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., known_version: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("server", "dense_initialized", "version")
+    __slots__ = ("server", "dense_initialized", "version", "routing_epoch")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     DENSE_INITIALIZED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     server: int
     dense_initialized: bool
     version: int
-    def __init__(self, server: _Optional[int] = ..., dense_initialized: bool = ..., version: _Optional[int] = ...) -> None: ...
+    routing_epoch: int
+    def __init__(self, server: _Optional[int] = ..., dense_initialized: bool = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ...) -> None: ...
 
 class InitializeDenseRequest(_message.Message):
     __slots__ = ("arrays",)

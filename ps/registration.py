@@ -125,6 +125,7 @@ class Registration:
             server=self._server,
             dense_initialized=self._model.dense.initialized,
             version=self._model.version,
+            routing_epoch=self._ownership.routing.epoch,
         )
 
     def initialize_dense(self, frame: bytes | memoryview) -> bytes:

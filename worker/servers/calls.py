@@ -228,6 +228,9 @@ class ServerCalls:
     def _registered(self, server: int, reply: pb.RegisterReply) -> None:
         self.see(server, reply.version)
         if not reply.dense_initialized:
+            if reply.routing_epoch > self.routing.epoch:
+                with self._routing_lock:
+                    self._fetch_routing()
             own = slices(*self._first, server, self.routing.dense)
             frame = frames.encode(pb.InitializeDenseRequest(), own)
             self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
@@ -303,10 +306,15 @@ class ServerCalls:
         with self._routing_lock:
             if self.routing is not used:
                 return  # another thread has fetched it
-            reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
-            routing = Routing.from_message(reply.routing)
-            if routing.epoch <= used.epoch:
+            self._fetch_routing()
+            if self.routing.epoch <= used.epoch:
                 raise error
+
+    def _fetch_routing(self) -> None:
+        """Have the table that the master has now. Under the lock."""
+        reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
+        routing = Routing.from_message(reply.routing)
+        if routing.epoch > self.routing.epoch:
             self._have(reply.servers)
             self.routing = routing
 

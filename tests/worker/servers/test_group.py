@@ -18,6 +18,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.recovery import RegisteredWorkers
+from shoal.ps.service import ParameterServer
 from shoal.worker.servers import calls
 from shoal.worker.servers.ids import group_ids, group_tables
 from shoal.worker.servers.pushing import Push
@@ -111,6 +112,20 @@ def test_a_push_routed_by_an_old_table_arrives_once_by_the_new_one(registered):
     pulled = group.pull([[IDS]], training=True)
     np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
     np.testing.assert_array_equal(pulled.trainable, -np.ones(7))
+
+
+def test_a_server_that_lost_all_gets_first_values_as_the_new_table_divides_them(registered):
+    """It was started again after a move of which the worker has not heard."""
+    made, group = registered
+    made.routing = Routing(2, 3, Routing.even(3).owners, dense=1)
+    for index in range(3):
+        made.stop(index)
+        made.servers[index] = ParameterServer(index, made.routing)
+        made.servers[index].registration.workers.again = True
+        made.start(index)
+    pulled = group.pull([[IDS]], training=True)
+    assert [server.model.dense.elements for server in made.servers] == [7, 0, 0]
+    assert (pulled.trainable.size, pulled.routing.epoch) == (7, 2)
 
 
 def test_only_what_was_refused_goes_out_again(registered):
