@@ -295,7 +295,7 @@ class ServerWork:
         """Have the servers know that a move is over. decided: it was, and what came then failed."""
         self._mover.settle(self._table, self.all_places)
         if decided:
-            self._job.apply(lambda job, now: job.move_ended(0, 0, 0, 0.0, 0.0, now))
+            self._job.apply(lambda job, now: job.move_ended(-1, 0, 0, 0.0, 0.0, now))
         else:
             self._job.apply(lambda job, now: job.move_failed(why, now))
 

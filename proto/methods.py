@@ -111,7 +111,7 @@ APPLY_UPDATE = Method(
     SERVER, "ApplyUpdate", pb.ApplyUpdateRequest, pb.ApplyUpdateReply, threads=Threads.CONTROL
 )
 SET_ROUTING = Method(
-    SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply, threads=Threads.STATE
+    SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply, threads=Threads.CONTROL
 )
 BEGIN_MOVE = Method(
     SERVER, "BeginMove", pb.BeginMoveRequest, pb.BeginMoveReply, threads=Threads.CONTROL

@@ -728,7 +728,7 @@ class CompleteCheckpointReply(_message.Message):
     def __init__(self) -> None: ...
 
 class LogBase(_message.Message):
-    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal", "update", "epoch", "dense")
+    __slots__ = ("log", "server", "incarnation", "applied", "model", "initial", "journal", "update", "epoch", "dense", "dense_epoch")
     LOG_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -739,6 +739,7 @@ class LogBase(_message.Message):
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     DENSE_FIELD_NUMBER: _ClassVar[int]
+    DENSE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     log: str
     server: int
     incarnation: int
@@ -749,7 +750,8 @@ class LogBase(_message.Message):
     update: int
     epoch: int
     dense: int
-    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ..., epoch: _Optional[int] = ..., dense: _Optional[int] = ...) -> None: ...
+    dense_epoch: int
+    def __init__(self, log: _Optional[str] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[PushIdentity, _Mapping]]] = ..., model: _Optional[_Union[ModelSpec, _Mapping]] = ..., initial: _Optional[bytes] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., update: _Optional[int] = ..., epoch: _Optional[int] = ..., dense: _Optional[int] = ..., dense_epoch: _Optional[int] = ...) -> None: ...
 
 class SweepChoice(_message.Message):
     __slots__ = ("sure", "maybe", "below")

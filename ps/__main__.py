@@ -349,7 +349,9 @@ def _register(
     server: ParameterServer, request: pb.RegisterServerRequest, connection: rpc.Connection
 ) -> None:
     reply = connection.call(methods.REGISTER_SERVER, request)
-    server.ownership.routing = Routing.from_message(reply.routing)
+    routing = Routing.from_message(reply.routing)
+    server.moves.keep_log_by(routing)
+    server.ownership.routing = routing
     server.moves.settle()
     for fence in reply.fences:
         server.fence(fence)

@@ -21,7 +21,7 @@ from shoal.checkpoints.folders import Attempt
 from shoal.checkpoints.manifests import FORMAT
 from shoal.proto.routing import SLOTS, Routing
 from shoal.ps.pushes import PushRegister
-from shoal.ps.removals import Removal, columns_of
+from shoal.ps.removals import Removal, columns_of, owned_of
 from shoal.ps.tables import AT_ONCE, FrozenDense, ServerModel, rows_of
 
 if TYPE_CHECKING:
@@ -116,9 +116,12 @@ def write_shard(
     files: list[PagedFile] = []
     rows: list[int] = []
     prefix = schema.shard_prefix(server, attempt.nonce)
-    owned = np.flatnonzero(routing.owners == server)
+    owns = routing.owners == server
+    owned = np.flatnonzero(owns)
     parts = _parts_of(owned)
-    removed = [sum(each.ids.size for each in removals) for removals in at.removed]
+    # Of slots that have moved since, others know what there is.
+    own_removals = [owned_of(removals, owns) for removals in at.removed]
+    removed = [sum(each.ids.size for each in removals) for removals in own_removals]
     removed = removed or [0] * len(model.tables)
     *names, dense, state = schema.shard_files(prefix, at.counting, removed)
 
@@ -145,7 +148,7 @@ def write_shard(
             files.append(arrow.write(attempt.folder, name, found))
     finally:
         model.thaw()
-    swept = [removals for removals in at.removed if removals]
+    swept = [removals for removals in own_removals if removals]
     for name, removals in zip(names[len(names) - len(swept) :], swept, strict=True):
         all_slots = int(owned[0]), int(owned[-1])
         pages = ((each, all_slots) for each in columns_of(removals, REMOVED_ROOM))

@@ -110,6 +110,8 @@ class Moves:
                 self._slices = moved_dense.ComingSlices(model, table.dense, table.epoch)
             self._coming = (table.owners == self._server) & (now.owners != self._server)
             self._table, self._attempt = table, request.attempt
+            if self.log is not None:
+                self.log.leave_keepers(table.servers)
             if self._coming.any():
                 # What an earlier attempt left.
                 self._empty(model, self._coming, table.epoch)
@@ -191,7 +193,7 @@ class Moves:
         if request.epoch > before:
             # First: whoever asks by the new table is to find the new slices.
             self._hold_slices(request.epoch)
-            self._move_log(request)
+            self.keep_log_by(_routing(request))
         self._ownership.set_routing(request)
         if request.epoch > before:
             # What came late would take the place of what is pushed from now on.
@@ -200,7 +202,7 @@ class Moves:
             self._pushes.thaw()
 
     def _hold_slices(self, epoch: int) -> None:
-        slices, self._slices = self._slices, None
+        slices = self._slices
         if slices is None or slices.epoch != epoch:
             return
         if not slices.complete:
@@ -210,10 +212,11 @@ class Moves:
             step = self._registration.model.step
             self.log.append_slices(step, epoch, slices.servers)()
         slices.hold()
+        self._slices = None
 
-    def _move_log(self, request: pb.RoutingTable) -> None:
-        """Have the log at the server that keeps it by the new table."""
-        before, after = self._ownership.routing.dense, _routing(request).dense
+    def keep_log_by(self, routing: Routing) -> None:
+        """Have the log at the server that keeps it by a new table; before it holds."""
+        before, after = self._ownership.routing.dense, routing.dense
         if self.peer_sink_of is None or self.log is None:
             return
         if holder_index(self._server, before) != holder_index(self._server, after):

@@ -68,12 +68,12 @@ def newest_shard(
     opened: Callable[[str], Storage],
     pending: PendingGradients,
     *,
-    as_written: bool = False,
+    dense: int | None = None,
 ) -> tuple[ServerModel | None, int, str]:
     """The model of the newest checkpoint of `plan` that is good, its number, and what was done.
 
     The last in words. None and 0 if there is none. pending: is told which update of --sync is the
-    last one in the model. as_written: as `restore` takes it. sources: where the checkpoints are.
+    last one in the model. dense: as `restore` takes it. sources: where the checkpoints are.
     opened: opens the folder at a path or URL, and has patience with its storage: an older
     checkpoint is taken for damage or a missing file only.
     Raises RefusedError where all servers are to restore the same one, and it is not good;
@@ -85,7 +85,7 @@ def newest_shard(
         try:
             faults.point("before-checkpoint-read")
             checkpoint = Checkpoint(opened(sources.checkpoints), number, nonce)
-            model = restore(checkpoint, server, routing, pushes, progress, as_written=as_written)
+            model = restore(checkpoint, server, routing, pushes, progress, dense=dense)
         except (CheckpointError, OSError) as error:
             logger.error("checkpoint %d is refused: %s", number, error)
             if plan.whole_job:

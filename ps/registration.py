@@ -138,7 +138,7 @@ class Registration:
             self.model.dense.check(trainable, state)
             begins = not self.model.dense.initialized
             if log is not None and begins:
-                log.begin(self.model.spec, bytes(frame), self.model.dense.servers)
+                log.begin(self.model.spec, bytes(frame))
             taken = self.model.dense.initialize(trainable, state)
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
@@ -157,7 +157,7 @@ class Registration:
             nothing = np.zeros(0, np.float32)
             if self.log is not None:
                 initial = frames.encode(pb.InitializeDenseRequest(), [nothing, nothing])
-                self.log.begin(spec, initial, model.dense.servers)
+                self.log.begin(spec, initial)
             model.dense.initialize(nothing, nothing)
             self._model = model
             self._serve(model)
@@ -208,7 +208,7 @@ class Registration:
         found = False
         done = ""
 
-        def restored(as_written: bool) -> ServerModel | None:
+        def restored(dense: int | None) -> ServerModel | None:
             nonlocal found, done
             routing = self._ownership.routing
             model, self.checkpoint, done = newest_shard(
@@ -220,7 +220,7 @@ class Registration:
                 self._progress,
                 self._opened,
                 self._pending,
-                as_written=as_written,
+                dense=dense,
             )
             found = model is not None
             return model
@@ -232,7 +232,7 @@ class Registration:
                 done = "it has restored its first values"
             done = f"{done}; {said}"
         else:
-            self._model = restored(False)
+            self._model = restored(None)
         if self.log is not None and not plan.replay:
             self.begin_anew()
             self.log.resumed(self._model is not None)

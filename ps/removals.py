@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+
+from shoal.native import ids as native_ids
 
 Int64 = npt.NDArray[np.int64]
 
@@ -74,6 +76,12 @@ class Removals:
         size = sum(each.ids.size for each in removals)
         while removals and size > (RECENT if removals[0].step <= self._saved else MOST):
             size -= removals.pop(0).ids.size
+
+
+def owned_of(removals: list[Removal], owns: npt.NDArray[np.bool_]) -> list[Removal]:
+    """Those of ids whose slots are among `owns`, bool [16384]."""
+    found = [replace(each, ids=each.ids[owns[native_ids.slot_of(each.ids)]]) for each in removals]
+    return [each for each in found if each.ids.size]
 
 
 def columns_of(removals: list[Removal], room: int) -> Iterator[dict[str, npt.NDArray[np.generic]]]:

@@ -43,22 +43,22 @@ def restore(
     progress: Progress,
     spec: pb.ModelSpec | None = None,
     *,
-    as_written: bool = False,
+    dense: int | None = None,
 ) -> ServerModel:
     """The shard of server `server` of `routing.servers`, however many wrote it.
 
     pushes: gets those that are in the shard; None: the workers that sent them are another job's.
     progress: is told what is read. spec: of the model, where options of it may be others than
-    the checkpoint's. as_written: dense slices are cut as the checkpoint has them, for a log to be
-    done again that begins with them. Raises CheckpointError naming a file that is not as written,
-    StoppedError if the server is to end.
+    the checkpoint's. dense: how many servers divide the dense variables; 0: as many as where the
+    checkpoint was written. None: those of `routing`. Raises CheckpointError naming a file that is
+    not as written, StoppedError if the server is to end.
 
-    Where the dense variables were cut otherwise, no push is known as applied: the workers that sent
-    them are gone. Where only rows have moved since, dense values and pushes are the server's own,
-    and rows of the slots that it has now come from all shards. All of its own come, too: a log that
-    is done again is of those.
+    Where the dense variables were divided otherwise, they come from all shards, and those pushes
+    are known as applied that all shards have. Where only rows have moved since, dense values and
+    pushes are the server's own, and rows of the slots that it has now come from all shards. All of
+    its own come, too: a log that is done again is of those.
     """
-    servers = checkpoint.routing.dense if as_written else routing.dense
+    servers = routing.dense if dense is None else dense or checkpoint.routing.dense
     model = ServerModel(spec or checkpoint.model, server, servers)
     model.epoch = checkpoint.routing.epoch
     everything = range(len(checkpoint.shards))
@@ -80,15 +80,15 @@ def restore(
     clocks = None if own else MergedClocks(checkpoint.shards)
     steps = partial(_near_steps, checkpoint, server) if clocks is None else clocks.steps
     _read_rows(checkpoint, pages, model, owned, steps, progress)
-    dense, state = _dense(checkpoint, dense_shards, model, progress)
+    trainable, state = _dense(checkpoint, dense_shards, model, progress)
     version = max(checkpoint.shards[shard]["version"] for shard in shards)
     step = max(checkpoint.shards[shard]["step"] for shard in shards)
     applied: Sequence[AppliedPush] = []
-    if pushes is not None and same_dense:
+    if pushes is not None:
         applied = checkpoint.shards[server]["pushes"] if own else _in_all(checkpoint)
     senders = {push["worker"]: (push["incarnation"], push["sequence"]) for push in applied}
-    model.restore(version, step, dense, state, senders)
-    if pushes is not None and same_dense:
+    model.restore(version, step, trainable, state, senders)
+    if pushes is not None:
         pushes.restore([{**push} for push in applied])
     if model.lifecycle is not None:
         saved = (

@@ -147,6 +147,8 @@ class ParameterServer:
         log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop, pending)
         self._log = self._shards.log = self.registration.log = self.moves.log = log
         log.seen = self.seen
+        routing = self.ownership.routing
+        log.division = routing.dense, routing.epoch
         return log
 
     def look_after_log(self) -> None:

@@ -219,8 +219,7 @@ class Job:
 
     def move_committed(self, now: float) -> None:
         """All rows are where they are to be: from now on the new table holds."""
-        del now
-        self.moves.committed()
+        self.moves.committed(now)
         servers = self.moves.routing.servers
         self.work.copies.have_servers(servers)
         self.servers.memory.have(servers)

@@ -141,12 +141,15 @@ class Moves:
         self._tries = 0
         reason = f": {why}" if why else ""
         self._record.note(now, f"{counted(count, 'server')} from now on{reason}")
-        for index in range(self.routing.servers, count):
+        self._have_joiners(now)
+        if not self.under_way:
+            self._dismiss()
+
+    def _have_joiners(self, now: float) -> None:
+        for index in range(self.routing.servers, self.servers_wanted):
             if (server := ServerId(index)) not in self._members.joining:
                 member = self._members.join_server(server)
                 self._instructions.append(StartProcess(Start(server, member.start(now))))
-        if not self.under_way:
-            self._dismiss()
 
     def _dismiss(self) -> None:
         """Let go of servers that were to come and are not wanted any more."""
@@ -231,7 +234,7 @@ class Moves:
         self.attempt += 1
         self._go(Moving.BEGUN)
 
-    def committed(self) -> None:
+    def committed(self, now: float) -> None:
         """The rows are where they are to be: from now on the new table holds."""
         table, self._next = self._next, None
         assert table is not None
@@ -250,20 +253,25 @@ class Moves:
             self._members.server_joined(ServerId(index))
         for index in range(table.servers, before.servers):
             self._leave(self._members.servers[ServerId(index)])
+        # More may be wanted by now than when the move began.
+        self._have_joiners(now)
 
     def ended(
         self, slots: int, rows: int, moved: int, seconds: float, paused: float, now: float
     ) -> None:
         """All servers know that the move is over. moved: bytes.
 
-        slots: 0 of a move that an earlier master decided.
+        slots: -1 of a move that an earlier master decided.
         """
         self._go(Moving.IDLE)
         self._tries = 0
         self.count += 1
         self.wants_checkpoint = True
         self._dismiss()
-        if not slots:
+        if slots == 0:
+            self._record.note(now, "servers leave; they had no rows any more")
+            return
+        if slots < 0:
             self._record.note(now, "rows have moved; how many the master before this one knew")
             return
         self._record.note(

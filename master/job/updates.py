@@ -69,12 +69,12 @@ class Updates:
         self.size = size
         self.counts = Counts()
         self._fold = fold
-        self._held_back = False
         self._open = 1
         self._begin()
 
     def _begin(self) -> None:
         # Numbers go on where a job is resumed: none is that of two updates.
+        self._held_back = False
         self._first = self._open
         self._applied = self._open - 1
         self._training: set[WorkerId] = set()

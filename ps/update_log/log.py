@@ -91,6 +91,7 @@ class UpdateLog:
         self._superseded = superseded
         self._pending = pending
         self._epoch = 0  # of the routing table of the rows that came
+        self.division = 0, 0  # `dense` of a table, and its epoch
         self._place = 0  # of the last entry, with --sync
         self._lock = threading.Lock()
         self._looking = threading.Lock()
@@ -223,6 +224,7 @@ class UpdateLog:
 
     def append_slices(self, step: int, epoch: int, dense: int) -> Callable[[], object]:
         """As `append_move`: from here on the dense slices hold that came. dense: the table's."""
+        self.division = dense, epoch
         piece = pb.DensePiece(servers=dense)
         return self.append_move(step, piece.SerializeToString(), epoch, pb.SLICES_TAKEN)
 
@@ -292,14 +294,13 @@ class UpdateLog:
 
     # ------------------------------------------------------------ beginning
 
-    def begin(self, model: pb.ModelSpec, initial: bytes, dense: int) -> None:
+    def begin(self, model: pb.ModelSpec, initial: bytes) -> None:
         """Begin with the model, whose first dense values are in the frame `initial`.
 
-        dense: how many servers have slices of them. Before the first push. Where that fails, it is
-        as if the log was lost later.
+        Before the first push. Where that fails, it is as if the log was lost later.
         """
         with self._looking:
-            self._begin(pb.LogBase(model=model, initial=initial, dense=dense), protects=True)
+            self._begin(pb.LogBase(model=model, initial=initial), protects=True)
 
     def begin_with_rows(self) -> None:
         """Begin with a model whose rows were read from elsewhere, which no log has.
@@ -323,9 +324,15 @@ class UpdateLog:
             self._protection.begun(base.log, protects=protects)
             self._space.hold(())
 
+    def leave_keepers(self, servers: int) -> None:
+        """Nothing is needed any more of servers beyond so many, which are about to leave."""
+        if isinstance(self._sink, MovedSink):
+            self._sink.leave_keepers(servers)
+
     def _begin_at(self, sink: Sink, base: pb.LogBase) -> None:
         base.log = secrets.token_hex(8)
         base.server, base.incarnation, base.epoch = self._server, self._incarnation, self._epoch
+        base.dense, base.dense_epoch = self.division
         base.journal.CopyFrom(self.seen.position)
         sink.begin(base)
 

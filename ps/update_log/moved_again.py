@@ -24,6 +24,7 @@ class Coming:
         self._model = model
         self._attempt = 0
         self._slices: ComingSlices | None = None
+        self.moved = False  # some entry of a move was done again
 
     def take(self, header: pb.TakeRowsRequest, elements: npt.NDArray[Any]) -> None:
         """Elements came. Raises WireError."""
@@ -39,10 +40,9 @@ class Coming:
         servers: among which they are divided.
         """
         slices, self._slices = self._slices, None
-        if slices is None:  # this server may have got no elements
-            slices = ComingSlices(self._model, servers, epoch)
         if slices is None or (slices.epoch, slices.servers) != (epoch, servers):
-            return False
+            # What came was for another attempt; for this one the server may have got no elements.
+            slices = ComingSlices(self._model, servers, epoch)
         if slices.complete:
             slices.hold()
         return slices.complete
@@ -64,6 +64,7 @@ def moved_again(
     """
     if entry.move <= model.epoch:
         return False
+    coming.moved = True
     if entry.moved == pb.JOINED:
         request = pb.JoinRequest.FromString(bytes(frame))
         moved_rows.join(model, pushes, request)

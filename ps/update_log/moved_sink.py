@@ -87,6 +87,11 @@ class MovedSink:
         rest.ClearField("initial")
         self.now.begin(rest)
 
+    def leave_keepers(self, servers: int) -> None:
+        """See UpdateLog."""
+        if self._former is not None and self._former.keeper >= servers:
+            self._leave()
+
     def close(self) -> None:
         """See Sink."""
         self._leave()

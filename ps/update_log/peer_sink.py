@@ -131,6 +131,7 @@ class PeerSink:
         self.retry_seconds = retry_seconds
         self._server = server
         self._incarnation = incarnation
+        self.keeper = keeper
         self._keeper = f"ps-{keeper}"
         self._peer = peer
         self._identity = identity

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from shoal.errors import Error
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -43,9 +44,16 @@ RETRY_SECONDS = 0.2
 """Between tries to take a log."""
 
 
-Restored = Callable[[bool], ServerModel | None]
-"""Restores a checkpoint; None: there is none. Called with whether its dense slices are to be those
-that it was written with, on which a log can be done again, or those of the servers of now."""
+Restored = Callable[[int | None], ServerModel | None]
+"""Restores a checkpoint; None: there is none. Called with `dense` as `restore` takes it."""
+
+
+class OnceMoreError(Error):
+    """The log is to be done again on a model restored anew. dense: as `restore` takes it."""
+
+    def __init__(self, dense: int = 0) -> None:
+        super().__init__("the log is to be done again from the checkpoint")
+        self.dense = dense
 
 
 @dataclass
@@ -56,7 +64,8 @@ class Recovered:
     base: of the log, which is to be written on; None: why not. sizes: step and bytes of each
     of its entries. step, standing: of the checkpoint that it was done again on; 0: of none, or
     with --sync, where the log counts its own entries. seen: how far the master's journal was, by
-    the log. slices: dense slices hold that came by a move, which the log does not say.
+    the log. slices: dense slices hold that came by a move, which the log does not say. moved: parts
+    of a move were done again.
     """
 
     model: ServerModel | None
@@ -68,6 +77,7 @@ class Recovered:
     standing: Standing = field(default_factory=Standing)
     seen: Seen = field(default_factory=Seen)
     slices: bool = False
+    moved: bool = False
 
 
 def recover(
@@ -86,21 +96,27 @@ def recover(
     pending: gradients that wait, of a job with --sync.
     """
     stop: HalfAppliedError | None = None
+    dense = 0  # as the checkpoint was written: a log begins there
+    until: list[float] = []
     while True:
         try:
-            model = restored(True)
+            model = restored(dense)
             progress.begin("replay its log")
-            done = _recovered(sink, server, routing, model, pushes, progress, stop, pending)
+            done = _recovered(sink, server, routing, model, pushes, progress, stop, pending, until)
         except HalfAppliedError as error:
             logger.error("%s; restoring without it", error.why)
             stop = error
+            pushes.restore([])
+            continue
+        except OnceMoreError as error:
+            dense = error.dense or dense
             pushes.restore([])
             continue
         if done.model is not None and done.model.dense.servers != routing.dense:
             # The log does not reach to where the servers divided the dense variables anew.
             pushes.restore([])
             why = done.why or "its log does not have the dense slices that it got from others"
-            return Recovered(restored(False), why=why, seen=done.seen)
+            return Recovered(restored(None), why=why, seen=done.seen)
         return done
 
 
@@ -113,10 +129,12 @@ def _recovered(
     progress: Progress,
     stop: HalfAppliedError | None,
     pending: PendingGradients | None,
+    until: list[float],
 ) -> Recovered:
+    """until: when to give up, once it has been set."""
     step = model.step if model is not None and pending is None else 0
     done = Recovered(model, step=step, standing=_there(pushes, pending))
-    give_up = time.monotonic() + sink.retry_seconds
+    until[:] = until or [time.monotonic() + sink.retry_seconds]
     while True:
         try:
             _recover(sink, server, routing, pushes, progress, done, stop, pending)
@@ -127,12 +145,15 @@ def _recovered(
             logger.error("%s", done.why)
             return done
         except LogLostError as error:
-            # What was applied until then is right, and is skipped the next time.
+            # What was applied until then is right.
             done.why = f"its log could not be read: {error}"
             logger.warning("%s", done.why)
-        if time.monotonic() > give_up:
+        if time.monotonic() > until[0]:
             return done
         time.sleep(RETRY_SECONDS)
+        if done.moved:
+            # Pushes are skipped the next time, and what has moved would be done twice.
+            raise OnceMoreError
 
 
 def _recover(
@@ -158,14 +179,20 @@ def _recover(
             )
         done.why = "its log does not reach back to the checkpoint"
         return
+    if taken.base.dense_epoch > done.model.epoch and taken.base.dense != done.model.dense.servers:
+        # The log begins after the dense variables were divided anew, as a job was resumed.
+        raise OnceMoreError(taken.base.dense)
     done.sizes = []
     done.seen.note(taken.base.journal)
     entries = _noting(taken.entries, done.seen)
     coming = Coming(done.model)
-    for step, size, applied in replay(entries, done.model, pushes, stop, pending, coming):
-        progress.advance(size)
-        done.count += applied
-        done.sizes.append((step, size))
+    try:
+        for step, size, applied in replay(entries, done.model, pushes, stop, pending, coming):
+            progress.advance(size)
+            done.count += applied
+            done.sizes.append((step, size))
+    finally:
+        done.moved |= coming.moved
     if done.model.dense.servers != routing.dense:
         # The move was decided, and the server ended before it heard of that.
         done.slices = coming.hold(routing.epoch, routing.dense)

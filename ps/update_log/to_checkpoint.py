@@ -103,13 +103,13 @@ def _restored(
     server: int,
     routing: Routing,
     pushes: PushRegister,
-    as_written: bool,
+    dense: int | None,
 ) -> ServerModel | None:
     """The shard of checkpoint `base`; None for 0."""
     if not base:
         return None
     checkpoint = Checkpoint(storage, base)
-    return restore(checkpoint, server, routing, pushes, Progress(), as_written=as_written)
+    return restore(checkpoint, server, routing, pushes, Progress(), dense=dense)
 
 
 if __name__ == "__main__":

@@ -349,6 +349,59 @@ def test_a_move_that_was_given_up_leaves_the_slices_as_they_were(divided):
     world.check()
 
 
+def test_slices_of_an_attempt_that_failed_are_in_nobody_s_way(divided):
+    world = divided(4)
+    world.divide(3)
+    world.push_all()
+    before = world.routing
+
+    def refuse():
+        world.routing = before
+        raise MovingError("not now")
+
+    with pytest.raises(MovingError, match="not now"):
+        world.divide(2, refuse)
+    world.settle()
+    world.push_all()
+    # By the same epoch; the first server needs no elements for it.
+    world.divide(4)
+    world.push_all()
+    world.start_again(0)
+    world.check()
+
+
+def test_a_log_of_a_resumed_job_goes_on_from_a_checkpoint_that_was_divided_otherwise(divided):
+    world = divided()
+    world.push_all()
+    world.save()
+    for index in range(3):
+        world.kill(index)
+    world.routing = Routing(5, 3, world.table(1).owners, 1)
+    for index in range(3):
+        world.start(index, replay=False)
+        world.meet(index)
+    world.look_after()
+    assert world.status(0).wants_checkpoint
+    world.push_all()
+    world.check()
+    world.start_again(0)
+    world.check()
+    assert world.servers[0].had[0].identity.sequence == 2
+
+
+def test_without_a_log_the_pushes_are_known_that_all_shards_have(divided):
+    """Of another division: their worker is there still, and would send them again."""
+    world = divided()
+    world.push_all()
+    world.save()
+    world.divide(1)
+    world.kill(0)
+    for each in (world.folder / "log").glob("ps-0000.*"):
+        each.unlink()
+    world.start(0)
+    assert world.servers[0].had[0].identity.sequence == 1
+
+
 def test_where_the_log_is_lost_the_slices_are_those_of_the_checkpoint(divided):
     world = divided()
     world.push_all()

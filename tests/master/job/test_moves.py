@@ -278,10 +278,17 @@ def test_a_job_that_is_resumed_has_its_first_number_of_servers():
     assert Start(ServerId(0), 1) in starts
 
 
-def test_with_sync_the_servers_stay():
-    world = World(sync=True, checkpoint_steps=0)
-    with pytest.raises(WireError, match="with --sync the number of servers stays"):
-        world.job.check_servers(2, 2.0)
+def test_more_servers_may_be_wanted_while_others_are_about_to_leave():
+    world = World(num_ps=3)
+    table = world.wanted(1)
+    world.job.move_begun(table, 2.0)
+    world.job.scale_servers(3, "", 2.0)
+    world.job.move_committed(2.0)
+    made = world.job.take_instructions()
+    assert [each for each in made if isinstance(each, StartProcess)] == [
+        StartProcess(Start(ServerId(index), 1)) for index in (1, 2)
+    ]
+    world.again()
 
 
 GIB = 1 << 30
