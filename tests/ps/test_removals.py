@@ -26,7 +26,6 @@ def test_ids_of_slots_that_have_moved_are_left_out():
 
 def test_a_server_that_has_given_all_its_slots_away_writes_its_shard(tmp_path):
     group = Group(1)
-    group.push(1)
     (model,), (pushes,) = group.models, group.pushes
     removed = [[Removal(1, None, False, IDS)]] * len(model.tables)
     at = replace(cut(model, pushes), removed=removed)
