@@ -285,6 +285,24 @@ def test_only_own_ids_of_known_workers_are_answered_and_only_while_it_is_open(se
     assert answered(ids=(), worker=3)
 
 
+def test_slices_of_a_later_table_are_for_those_who_ask_by_it(served, connection):
+    """Who asks by the table of before is left to Python, also where the server has it still."""
+    header, arrays = connection.pull([1])
+    assert (header.has_dense, arrays[-2].size, arrays[-1].size) == (True, 3, 5)
+    block = DenseBlock(np.ones(7, np.float32), OptimizerSpec("sgd", {}))
+    served.moments.replace(block, np.full(2, 3, np.float32), 2)
+    assert served.moments.dense_epoch == 2
+    np.testing.assert_array_equal(served.moments.state(), [3, 3])
+    connection.pull([1], dense_version=-2)
+    served.answerer.route(2, None)
+    header, arrays = connection.pull([1], routing_epoch=2)
+    np.testing.assert_array_equal(arrays[-2], np.ones(7))
+    np.testing.assert_array_equal(arrays[-1], [3, 3])
+    served.answerer.route(1, None)
+    connection.send(request([1]))
+    assert isinstance(connection.result(), tuple)
+
+
 def test_one_that_is_to_end_ends_before_its_next_request_or_after_it(connection):
     connection.pull([1])
     connection.flags[1] = 1
