@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.005
 
 
 class BetweenUpdates:
-    """Of one job. ending: set when it has ended."""
+    """Of one job with --sync. ending: set when it has ended."""
 
     def __init__(self, job: SharedJob, ending: threading.Event) -> None:
         self._job = job
@@ -38,9 +38,6 @@ class BetweenUpdates:
 
         Raises MovingError if there is no such moment for long.
         """
-        if not self._job.config.sync:
-            yield
-            return
         try:
             self._job.apply(lambda job, _: job.updates.hold_back(True))
             give_up = time.monotonic() + QUIET_SECONDS

@@ -152,7 +152,8 @@ class ServerWork:
         self._ending = ending
         self._servers = ServerConnections(job.config.token, identity)
         self._taker = CheckpointTaker(job.config, self._servers)
-        self._mover = SlotMover(self._servers, ending, BetweenUpdates(job, ending))
+        between = BetweenUpdates(job, ending) if job.config.sync else None
+        self._mover = SlotMover(self._servers, ending, between)
         self._updates = UpdateThread(ending)
         self._fences = Fences(self._servers, self.places, self.fenced, self._fencing_failed)
         self._threads = started_pool(5, "calls")

@@ -98,8 +98,7 @@ class DenseSlices:
     def restore(self, trainable: dict[str, Float32], state: Float32) -> None:
         """Set the first values and the optimizer's slots, as `copies` gave them."""
         self.initialize(trainable["values"], state)
-        for name, slot in self.block.slots.items():
-            slot[:] = trainable[name]
+        _set_slots(self.block, trainable)
 
     def replace(
         self, servers: int, trainable: dict[str, Float32], state: Float32, epoch: int
@@ -109,8 +108,7 @@ class DenseSlices:
         trainable, state: as `copies` gives them. No push may be under way.
         """
         block = DenseBlock(trainable["values"], self.optimizer)
-        for name, slot in block.slots.items():
-            slot[:] = trainable[name]
+        _set_slots(block, trainable)
         with self._lock:
             self._moments.replace(block, state, epoch)
             self._block = block
@@ -128,3 +126,8 @@ class DenseSlices:
     def update(self, gradient: Float32, rate: float, step: int) -> None:
         """Apply a gradient of the trainable slice, float32 [elements]."""
         self.block.update(gradient, learning_rate=rate, step=step)
+
+
+def _set_slots(block: DenseBlock, trainable: dict[str, Float32]) -> None:
+    for name, slot in block.slots.items():
+        slot[:] = trainable[name]

@@ -18,6 +18,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import slice_of
 from shoal.proto.transport import LARGEST_SLICE_BYTES
 from shoal.ps.tables import ServerModel
+from shoal.ps.unpack import exactly
 
 Float32 = npt.NDArray[np.float32]
 
@@ -32,9 +33,9 @@ def moving(
 
     head: has the epoch and the attempt. No push may be under way.
     """
-    theirs = [slice_of(size, target, servers) for size in model.dense.sizes]
-    for vector, (values, at) in enumerate(_vectors(model)):
-        wanted = theirs[vector == _vector_count(model) - 1]
+    theirs = _of_vectors(model, *(slice_of(size, target, servers) for size in model.dense.sizes))
+    parts = zip(_vectors(model), _of_vectors(model, *model.dense.slices), theirs, strict=True)
+    for vector, (values, at, wanted) in enumerate(parts):
         start, stop = max(at.start, wanted.start), min(at.stop, wanted.stop)
         for first in range(start, stop, PIECE):
             header = pb.TakeRowsRequest(
@@ -45,16 +46,22 @@ def moving(
             yield frames.pieces(header, [piece])
 
 
-def _vectors(model: ServerModel) -> list[tuple[Float32, slice]]:
-    """The server's part of each vector, as DensePiece counts them, and where it is in the whole."""
+def elements_in(frame: bytes | memoryview) -> tuple[pb.TakeRowsRequest, Float32]:
+    """The elements in a frame of TakeRows. Raises WireError(BAD_REQUEST)."""
+    header, arrays = frames.decode(frame, pb.TakeRowsRequest)
+    (elements,) = exactly(arrays, 1)
+    return header, elements
+
+
+def _vectors(model: ServerModel) -> list[Float32]:
+    """The server's part of each vector, as DensePiece counts them."""
     block = model.dense.block
-    trainable, state = model.dense.slices
-    slots = [block.slots[name] for name in sorted(block.slots)]
-    return [*((each, trainable) for each in (block.values, *slots)), (model.dense.state, state)]
+    return [block.values, *(block.slots[name] for name in sorted(block.slots)), model.dense.state]
 
 
-def _vector_count(model: ServerModel) -> int:
-    return 2 + len(model.dense.block.slots)
+def _of_vectors(model: ServerModel, trainable: slice, state: slice) -> list[slice]:
+    """For each of `_vectors`, which of these is its: slots are as the trainable variables are."""
+    return [*[trainable] * (1 + len(model.dense.block.slots)), state]
 
 
 class ComingSlices:
@@ -68,24 +75,24 @@ class ComingSlices:
         self.servers = servers
         self.epoch = epoch
         self._model = model
-        self._at = model.dense.slices_among(servers)
-        lengths = [each.stop - each.start for each in self._at]
+        trainable, state = model.dense.slices_among(servers)
+        lengths = [each.stop - each.start for each in (trainable, state)]
         if 4 * sum(lengths) > LARGEST_SLICE_BYTES:
             raise WireError(
                 pb.BAD_REQUEST,
                 f"one of {servers} servers would have {sum(lengths):,} elements of the dense "
                 f"variables; {LARGEST_SLICE_BYTES / 1e9:.1f} GB are the most",
             )
-        count = _vector_count(model)
-        self._vectors = [np.zeros(lengths[k == count - 1], np.float32) for k in range(count)]
+        self._at = _of_vectors(model, trainable, state)
+        self._vectors = [np.zeros(each.stop - each.start, np.float32) for each in self._at]
         self._came = [np.zeros(each.size, np.bool_) for each in self._vectors]
         # Its own elements it keeps: nobody sends them, and they change until the table holds.
-        for vector, (_, at) in enumerate(_vectors(model)):
+        for vector, at in enumerate(_of_vectors(model, *model.dense.slices)):
             self._came[vector][self._inside(vector, at)] = True
 
     def _inside(self, vector: int, at: slice) -> slice:
         """Where elements of the whole vector are in the coming one; those that are there."""
-        mine = self._at[vector == len(self._vectors) - 1]
+        mine = self._at[vector]
         start = min(max(at.start, mine.start), mine.stop)
         return slice(start - mine.start, max(start, min(at.stop, mine.stop)) - mine.start)
 
@@ -112,9 +119,10 @@ class ComingSlices:
     def hold(self) -> None:
         """Have the model's slices be these. No push may be under way; all must have come."""
         dense = self._model.dense
-        for vector, (values, at) in enumerate(_vectors(self._model)):
+        own = zip(_vectors(self._model), _of_vectors(self._model, *dense.slices), strict=True)
+        for vector, (values, at) in enumerate(own):
             inside = self._inside(vector, at)
-            first = self._at[vector == len(self._vectors) - 1].start + inside.start - at.start
+            first = self._at[vector].start + inside.start - at.start
             self._vectors[vector][inside] = values[first : first + inside.stop - inside.start]
         values, *slots, state = self._vectors
         trainable = {"values": values, **dict(zip(sorted(dense.block.slots), slots, strict=True))}

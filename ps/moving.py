@@ -32,7 +32,6 @@ from shoal.ps.pending import PendingGradients
 from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
 from shoal.ps.tables import ServerModel
-from shoal.ps.unpack import exactly
 from shoal.ps.update_log.log import UpdateLog
 from shoal.ps.update_log.peer_sink import PeerSink
 
@@ -283,10 +282,10 @@ class Moves:
         return frames.encode(pb.TakeRowsReply(), [])
 
     def _take_slices(self, frame: bytes | memoryview) -> None:
-        header, arrays = frames.decode(frame, pb.TakeRowsRequest)
+        header, elements = moved_dense.elements_in(frame)
         if self._slices is None:
             raise WireError(pb.BAD_REQUEST, f"no dense slices move to epoch {header.epoch}")
-        self._slices.take(header.dense, *exactly(arrays, 1))
+        self._slices.take(header.dense, elements)
 
     # ------------------------------------------------------------ parts
 

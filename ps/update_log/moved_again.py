@@ -9,11 +9,10 @@ import numpy.typing as npt
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps import moved_rows
-from shoal.ps.moved_dense import ComingSlices
+from shoal.ps.moved_dense import ComingSlices, elements_in
 from shoal.ps.pending import PendingGradients
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
-from shoal.ps.unpack import exactly
 from shoal.ps.update_log.again import whole
 
 
@@ -79,8 +78,8 @@ def moved_again(
         with whole(at, entry, frame):
             if not coming.hold(entry.move, servers):
                 raise ValueError("not all elements of the dense variables are in the log")
-    elif (header := frames.header_of(frame, pb.TakeRowsRequest)).HasField("dense"):
-        coming.take(header, *exactly(frames.decode(frame, pb.TakeRowsRequest)[1], 1))
+    elif frames.header_of(frame, pb.TakeRowsRequest).HasField("dense"):
+        coming.take(*elements_in(frame))
     else:
         header, arrays = moved_rows.rows_in(model, frame)
         with whole(at, entry, frame):

@@ -97,12 +97,15 @@ def recover(
     """
     stop: HalfAppliedError | None = None
     dense = 0  # as the checkpoint was written: a log begins there
-    until: list[float] = []
+    give_up = 0.0
     while True:
         try:
             model = restored(dense)
             progress.begin("replay its log")
-            done = _recovered(sink, server, routing, model, pushes, progress, stop, pending, until)
+            give_up = give_up or time.monotonic() + sink.retry_seconds
+            done = _recovered(
+                sink, server, routing, model, pushes, progress, stop, pending, give_up
+            )
         except HalfAppliedError as error:
             logger.error("%s; restoring without it", error.why)
             stop = error
@@ -129,12 +132,10 @@ def _recovered(
     progress: Progress,
     stop: HalfAppliedError | None,
     pending: PendingGradients | None,
-    until: list[float],
+    give_up: float,
 ) -> Recovered:
-    """until: when to give up, once it has been set."""
     step = model.step if model is not None and pending is None else 0
     done = Recovered(model, step=step, standing=_there(pushes, pending))
-    until[:] = until or [time.monotonic() + sink.retry_seconds]
     while True:
         try:
             _recover(sink, server, routing, pushes, progress, done, stop, pending)
@@ -148,7 +149,7 @@ def _recovered(
             # What was applied until then is right.
             done.why = f"its log could not be read: {error}"
             logger.warning("%s", done.why)
-        if time.monotonic() > until[0]:
+        if time.monotonic() > give_up:
             return done
         time.sleep(RETRY_SECONDS)
         if done.moved:

@@ -4,22 +4,14 @@ from collections import Counter
 
 import pytest
 
-from shoal.client import local_master
 from shoal.proto import faults
 from tests.jobs.results import COUNTING, applied, model
-from tests.jobs.running import RunningJob, audited, until
-from tests.jobs.test_scale_servers import moves
+from tests.jobs.running import RunningJob, audited
+from tests.jobs.test_scale_servers import scaled
 
 pytestmark = pytest.mark.job
 
 EPOCHS = 30
-
-
-def scaled(job, servers):
-    """Have so many servers while gradients are computed, and wait for the move."""
-    before = moves(job)
-    local_master.scale(job.folder, None, servers)
-    until(f"a move to {servers} servers", lambda: moves(job) > before)
 
 
 @pytest.mark.parametrize(("place", "numbers"), [("file", (1, 3, 2)), ("peer", (2, 4, 2))])
