@@ -140,22 +140,24 @@ class World:
     def _sink(self, index):
         if len(self.servers) == 1:
             return FileSink(self.folder / "log", 0, self.incarnations[0], sync=True)
-        keeper = (index + 1) % len(self.servers)
+        return self.at_peer(index, (index + 1) % len(self.servers))
 
-        def locate():
-            request = pb.GetRoutingRequest()
-            return self.to_master.call(methods.GET_ROUTING, request, patience=0.0).servers[keeper]
-
+    def at_peer(self, index, keeper):
+        """The place of a server's log at another one."""
         return PeerSink(
             index,
             self.incarnations[index],
             keeper,
             "",
-            locate,
+            lambda: self._locate(keeper),
             lambda: self.addresses[keeper],
             retry_seconds=10.0,
             server_timeout_seconds=60.0,
         )
+
+    def _locate(self, keeper):
+        request = pb.GetRoutingRequest()
+        return self.to_master.call(methods.GET_ROUTING, request, patience=0.0).servers[keeper]
 
     def start(self, index, *, replay=True):
         """Start a server, as often as it takes."""
@@ -220,9 +222,13 @@ class World:
         complete(attempt, shards, {})
         self.kept.append(self.number)
         if until == "told":
-            for index in range(len(self.servers)):
-                request = pb.CompleteCheckpointRequest(**of)
-                self.call(index, methods.COMPLETE_CHECKPOINT, request)
+            self.told()
+
+    def told(self):
+        """Servers hear that the last checkpoint is complete."""
+        for index in range(len(self.servers)):
+            request = pb.CompleteCheckpointRequest(**self.attempt)
+            self.call(index, methods.COMPLETE_CHECKPOINT, request)
 
     def look_after(self):
         for log in self.logs:
@@ -314,11 +320,14 @@ class World:
             except (RuntimeError, WireError) as error:
                 if isinstance(error, WireError):
                     raise
-                self.kill(index)
-                self.start(index)
-                self.meet(index)
+                self.start_again(index)
             else:
                 return
+
+    def start_again(self, index):
+        self.kill(index)
+        self.start(index)
+        self.meet(index)
 
     # ------------------------------------------------------------ what came of it
 

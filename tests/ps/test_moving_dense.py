@@ -3,13 +3,11 @@
 A twin of one server has all of them and gets the same pushes: rules work element by element.
 """
 
-import json
 import threading
 
 import numpy as np
 import pytest
 
-from shoal.checkpoints.folders import begin, complete
 from shoal.master.move_slots import MovingError, Servers, SlotMover
 from shoal.master.servers import Place, ServerConnections
 from shoal.master.work.ids import ServerId
@@ -22,7 +20,6 @@ from shoal.proto.rpc import Connection
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.moved_sink import MovedSink
-from shoal.ps.update_log.peer_sink import PeerSink
 from tests.ps.logged import DIM, SIZE, SPEC, STATE, Faults, World, lost
 
 IDS = np.arange(40, dtype=np.int64)
@@ -55,36 +52,22 @@ class Divided(World):
         dense = self.routing.dense
         if not self.peers:
             return FileSink(self.folder / "log", index, self.incarnations[index], sync=False)
-        now, now_keeper = self.at_peer(index, dense), holder_index(index, dense)
-        if not self.former or holder_index(index, self.former) == now_keeper:
-            return now
-        return MovedSink(self.at_peer(index, self.former), now)
-
-    def at_peer(self, index, dense):
         keeper = holder_index(index, dense)
+        now, former = self.at_peer(index, keeper), holder_index(index, self.former or dense)
+        return now if former == keeper else MovedSink(self.at_peer(index, former), now)
 
-        def at():
-            if not self.addresses[keeper]:
-                raise WireError(pb.NOT_READY, "it is away")
-            return self.addresses[keeper]
-
-        return PeerSink(
-            index,
-            self.incarnations[index],
-            keeper,
-            "",
-            at,
-            lambda: self.addresses[keeper],
-            retry_seconds=10.0,
-            server_timeout_seconds=60.0,
-        )
+    def _locate(self, keeper):
+        # Also while others are away.
+        if not self.addresses[keeper]:
+            raise WireError(pb.NOT_READY, "it is away")
+        return self.addresses[keeper]
 
     def start(self, index, *, replay=True):
         super().start(index, replay=replay)
         moves = self.servers[index].moves
         moves.connect = lambda _, address: Connection(address)
         if self.peers:
-            moves.peer_sink_of = lambda dense: self.at_peer(index, dense)
+            moves.peer_sink_of = lambda dense: self.at_peer(index, holder_index(index, dense))
 
     def first_values(self, index, routing):
         parts = [
@@ -149,27 +132,8 @@ class Divided(World):
             self.call(index, methods.END_MOVE, request)
 
     def save(self):
-        self.number += 1
-        attempt = begin(self.root, self.number, "job")
-        self.of = of = {"number": attempt.number, "nonce": attempt.nonce}
-        for index in range(len(self.servers)):
-            self.call(index, methods.BEGIN_CHECKPOINT, pb.BeginCheckpointRequest(**of))
-        shards = [
-            json.loads(self.call(index, methods.WRITE_SHARD, pb.WriteShardRequest(**of)).shard)
-            for index in range(len(self.servers))
-        ]
-        complete(attempt, shards, {})
-        self.kept.append(self.number)
-
-    def told(self):
-        """Servers hear that the checkpoint is complete."""
-        for index in range(len(self.servers)):
-            self.call(index, methods.COMPLETE_CHECKPOINT, pb.CompleteCheckpointRequest(**self.of))
-
-    def start_again(self, index):
-        self.kill(index)
-        self.start(index)
-        self.meet(index)
+        """Take a checkpoint of which the servers do not hear."""
+        self.checkpoint(until="complete")
 
     def check(self):
         """All is where the table has it, and as the twin has it."""
