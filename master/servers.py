@@ -46,6 +46,9 @@ MOVE_DEADLINE = 30.0
 ROWS_DEADLINE = 3600.0
 """Seconds for a server to send rows, or to do away with some."""
 
+NEW_NAME_SECONDS = 10.0
+"""For the name of a new pod to be known everywhere: it registers a few seconds before that."""
+
 COMPLETE_DEADLINE = 10.0
 """Seconds; a server has another one let go of its log."""
 
@@ -278,10 +281,14 @@ class ServerConnections:
         Raises WireError, PeerUnavailableError, as all calls of a move.
         """
         request = pb.BeginMoveRequest(table=table, attempt=attempt)
-        if other is not None:
-            request.model.CopyFrom(other.model)
-            request.step = other.step
-        return self._call_once(server, place, methods.BEGIN_MOVE, request, ROWS_DEADLINE)
+        if other is None:
+            return self._call_once(server, place, methods.BEGIN_MOVE, request, ROWS_DEADLINE)
+        request.model.CopyFrom(other.model)
+        request.step = other.step
+        connection = self.connection(server, place)
+        return connection.call(
+            methods.BEGIN_MOVE, request, deadline=ROWS_DEADLINE, patience=NEW_NAME_SECONDS
+        )
 
     def send_rows(
         self,

@@ -23,7 +23,13 @@ from google.protobuf.message import Message
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.backoff import BACKOFF_FIRST, backoff_seconds
-from shoal.proto.errors import CallError, PeerUnavailableError, ServerAwayError, WireError
+from shoal.proto.errors import (
+    BrokenStreamError,
+    CallError,
+    PeerUnavailableError,
+    ServerAwayError,
+    WireError,
+)
 from shoal.proto.identity import Identity
 from shoal.proto.methods import READY, Method, Reply, Request
 from shoal.proto.plane.client import Exchange, Take
@@ -192,8 +198,8 @@ class Circuit:
     def stream(self, method: Method[Request, Reply], request: Request) -> Iterator[Reply]:
         """Send `request` and yield the streamed answers.
 
-        Raises as `call` does. A server that goes away after its first answer is not
-        waited for: what was yielded cannot be taken back.
+        Raises as `call` does, and BrokenStreamError if the server goes away after its first answer:
+        what was yielded cannot be taken back.
         """
         while True:
             with self._turn(method) as mine:
@@ -206,9 +212,13 @@ class Circuit:
                     continue
                 self._answered(connection, method)
             break
-        if first is not None:
-            yield first
+        if first is None:
+            return
+        yield first
+        try:
             yield from answers
+        except PeerUnavailableError as error:
+            raise BrokenStreamError(error.address, error.method, error.reason) from error
 
     def _send(
         self, method: Method[Request, Reply], request: Request, connection: Connection

@@ -74,6 +74,10 @@ class PeerUnavailableError(CallError):
         return f"{self.method} at {self.address}: {self.reason}"
 
 
+class BrokenStreamError(PeerUnavailableError):
+    """The other side went away in the middle of a streamed answer."""
+
+
 class ServerAwayError(Error):
     """A parameter server stayed away for longer than the job allows; says which.
 

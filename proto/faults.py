@@ -82,6 +82,7 @@ POINTS = {
     "log-appending": Point("ps", "another server's push has come to its log, and is not in it yet"),
     "before-checkpoint-read": Point("ps", "a checkpoint is about to be restored"),
     "rows-assigned": Point("ps", "rows of --restore-from are in their table, more may be to come"),
+    "table-half-read": Point("ps", "an export has got rows of a table, more may be to come"),
     "shard-begun": Point("ps", "a shard of a checkpoint is about to be written"),
     "shard-half-written": Point("ps", "a part of a shard is written"),
     "shard-written": Point("ps", "a shard is written, and the master was not told yet"),

@@ -266,6 +266,7 @@ class ParameterServer:
         """Every row of a table, in frames."""
         for ids, rows in self.model.read_table(request.table):
             yield frames.pieces(pb.ReadTableReply(), [ids, rows])
+            faults.point("table-half-read")
 
     def assign_rows(self, frame: bytes | memoryview) -> bytes:
         """Set rows of a table as they are."""

@@ -49,6 +49,7 @@ class Assignments:
         self._phases = state.phases
         self._work = state.work
         self._members = state.members
+        self._moves = state.moves
         self._updates = state.updates
         self._clocks = state.clocks
         self._leases = state.leases
@@ -109,7 +110,8 @@ class Assignments:
     def _requester(self, member: WorkerMember) -> Requester:
         # A task that failed on this worker is for another to try, if one will ask soon.
         others = self._leases.others_than(member.id)
-        return Requester(member.id.index, others, self._duty(member.id))
+        still = not self._moves.under_way
+        return Requester(member.id.index, others, self._duty(member.id), exports=still)
 
     def _duty(self, worker: WorkerId) -> Duty:
         """What a worker does while training goes on; all where one of the two has nobody."""

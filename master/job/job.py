@@ -270,7 +270,8 @@ class Job:
         if self.phases.workers_needed is None and self.members.given_back:
             self.workers_called_back(now)
         self.checkpoints.tick(now)
-        self.moves.tick(self.phases.phase, now, checkpoint=self.checkpoints.under_way)
+        still = not self.checkpoints.under_way and self.work.follow_ups.idle
+        self.moves.tick(self.phases.phase, now, may_move=still)
         self.servers.tick()
         self._autoscale(now)
         self._autoscale_servers(now)

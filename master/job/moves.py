@@ -204,9 +204,12 @@ class Moves:
 
     # ------------------------------------------------------------ the course of a move
 
-    def tick(self, phase: Phase, now: float, *, checkpoint: bool) -> None:
-        """Have a move begin if one is wanted. checkpoint: one is under way."""
-        ready = phase is Phase.TRAINING and self._members.servers_ready and not checkpoint
+    def tick(self, phase: Phase, now: float, *, may_move: bool) -> None:
+        """Have a move begin if one is wanted.
+
+        may_move: no checkpoint is under way, and no export reads the rows of server after server.
+        """
+        ready = phase is Phase.TRAINING and self._members.servers_ready and may_move
         # A push of a dead worker may be on some servers only, which they have to say before others
         # are in their place.
         ready = ready and not self._members.fencing

@@ -47,7 +47,7 @@ class FollowUps:
             self.checkpoint_wanted = training
             self.best_checkpoint = bool(rules.checkpoint.monitor)
         if rules.export is not None and rules.export.position(results) == newest and training:
-            self._export(newest)
+            self.export(newest)
             monitor = rules.export.monitor
             value = results[newest].metrics[monitor]
             said.append(f"{monitor} {value:.6g} is the best so far: the model is exported")
@@ -59,7 +59,8 @@ class FollowUps:
             self.rate_reductions = reductions
         return said
 
-    def _export(self, position: int) -> None:
+    def export(self, position: int) -> None:
+        """An export is due, of the evaluation at this position."""
         if self._queue is None or self._queue.finished:
             self._position = position
             self._queue = TaskQueue([Task(self._next_id(), pb.EXPORT)], self._next_id)
@@ -93,7 +94,7 @@ class FollowUps:
         self.exported, position = self._position, self._again
         self._again = None
         if position is not None:
-            self._export(position)
+            self.export(position)
 
     def resume(self) -> None:
         """The job goes on with new processes: an export under way is given up."""

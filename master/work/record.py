@@ -23,13 +23,18 @@ logger = logging.getLogger(__name__)
 
 
 class Throughput:
-    """A rate over the last `WINDOW_SECONDS`, from a count that only grows."""
+    """A rate over the last `WINDOW_SECONDS`, from a count that grows.
+
+    If the count falls, as records are to be trained again, the rate begins anew from there.
+    """
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
 
     def sample(self, now: float, count: int) -> None:
         """The count is `count` now."""
+        if self._samples and count < self._samples[-1][1]:
+            self._samples.clear()
         self._samples.append((now, count))
         # The oldest sample kept is the newest one outside the window.
         while len(self._samples) > 2 and now - self._samples[1][0] >= WINDOW_SECONDS:

@@ -162,11 +162,15 @@ class Duty(enum.Enum):
 
 @dataclass(frozen=True)
 class Requester:
-    """Who asks for a task: a worker's index, and whether others are at work, and will ask."""
+    """Who asks for a task: a worker's index, and whether others are at work, and will ask.
+
+    exports: whether it may get an export, for which no rows may move between servers.
+    """
 
     worker: int = -1
     others: bool = False
     duty: Duty = Duty.ALL
+    exports: bool = True
 
 
 ANYBODY = Requester()

@@ -330,12 +330,15 @@ class Workload:
         """Lease the next task of a phase; None while there is none."""
         if phase == Phase.DESCRIBING:
             return self._queue.take(requester) or self.description.take(requester)
+        if phase == Phase.EXPORTING and not requester.exports:
+            return None
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
             return self._queue.take(requester)
         duty = requester.duty if phase == Phase.TRAINING else Duty.ALL
         task = None
         if duty != Duty.TRAINING:
-            task = self.follow_ups.take() or self.evaluations.take(requester)
+            task = self.follow_ups.take() if requester.exports else None
+            task = task or self.evaluations.take(requester)
         if task is None and (phase == Phase.EVALUATING or self._describes):
             task = self.description.take(requester)
         if task is None and phase == Phase.TRAINING:

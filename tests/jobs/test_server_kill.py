@@ -180,6 +180,20 @@ def test_a_loss_after_training_is_trained_again_before_the_export(counting, numb
     assert audited(job.folder)["records"]["lost"] == 480
 
 
+def test_a_server_killed_while_an_export_reads_it_costs_no_worker(counting, tmp_path):
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    (kills / "table-half-read@ps-1").touch()
+    with counting("read", {faults.VARIABLE: str(kills)}, relaunch_limit=1) as job:
+        ended = job.ended().succeeded()
+    assert list(kills.iterdir()) == []
+    assert ended.result["servers"]["deaths"] == 1
+    assert ended.result["workers"]["deaths"] == 0
+    total, counts = applied(tmp_path / "out")
+    assert total == [480, 480]
+    assert set(counts.values()) == {1}
+
+
 @pytest.mark.parametrize(
     ("point", "fields"),
     [

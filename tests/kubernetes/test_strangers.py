@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from shoal.cluster.certificates import LEAST_SERVERS, LEAST_WORKERS
 from shoal.cluster.pod_security import USER
 from shoal.cluster.ports import PORTS
 from shoal.proto.identity import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, POD_FOLDER, WORKER
@@ -186,7 +187,7 @@ def test_strangers_get_nothing_and_nothing_is_in_the_clear(shoal, namespace):
             said.stdout + said.stderr,
         ]
         keys = [each for files in made.values() for key, each in files.items() if ".key" in key]
-        assert len(keys) == 1 + 1 + 2 + 64
+        assert len(keys) == 1 + 1 + LEAST_SERVERS + LEAST_WORKERS
         for text in shown:
             assert "PRIVATE KEY" not in text
             assert not any(key.decode().splitlines()[1] in text for key in keys)

@@ -7,7 +7,12 @@ import pytest
 from shoal.proto import methods, serving, transport
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.circuit import Attempt, Circuit
-from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
+from shoal.proto.errors import (
+    BrokenStreamError,
+    PeerUnavailableError,
+    ServerAwayError,
+    WireError,
+)
 
 
 class Server:
@@ -298,6 +303,17 @@ def test_a_stream_waits_for_its_first_answer(server, circuit):
     server.start(handlers={methods.READ_TABLE: lambda request: iter([b"a", b"b"])})
     reader.join(60)
     assert read == [b"a", b"b"]
+
+
+def test_a_stream_that_breaks_off_says_so(server, circuit):
+    def rows(request):
+        yield b"a"
+        server.stop()
+
+    server.start(handlers={methods.READ_TABLE: rows})
+    read = []
+    with pytest.raises(BrokenStreamError):
+        read.extend(circuit(server).stream(methods.READ_TABLE, pb.ReadTableRequest()))
 
 
 def test_cancelling_ends_the_waiting_of_all(server, circuit):

@@ -36,6 +36,7 @@ from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import DISK_FAILS, UserCodeError
+from shoal.proto.errors import BrokenStreamError
 from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.model import ServedModel
 from shoal.worker.module import user_code
@@ -71,6 +72,7 @@ def export(
 
     source: where the tables are read; by default from the servers.
     patience: with the storage of --output; all of it is written again. None: none.
+    All of it is written again, too, if a server dies while its rows are read.
     config: says where, which models beside tables and dense values (`export_kinds`), and
         the bytes of ids and rows of a table that is put into the models.
 
@@ -83,9 +85,18 @@ def export(
     source = source or ServedTables(servers, list(model.tables.values()))
     left: list[str] = []
 
-    def whole() -> Exception | None:
+    def attempt() -> Exception | None:
         with replacing_output(config, MANIFEST) as place:
-            failed = _write(model, servers.version, source, config, place)
+            return _write(model, servers.version, source, config, place)
+
+    def whole() -> Exception | None:
+        while True:
+            try:
+                failed = attempt()
+                break
+            except BrokenStreamError as error:
+                # A server died while it was read. The next attempt waits for it.
+                logger.warning("the export is written again: %s", error)
         if isinstance(failed, OSError):
             left.append("it has tables and dense values only")
             raise failed

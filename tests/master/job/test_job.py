@@ -32,6 +32,7 @@ from shoal.master.work.outcomes import (
     StatesComputed,
 )
 from shoal.master.work.phases import Phase
+from shoal.master.work.record import Throughput
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -288,6 +289,15 @@ def test_strange_incarnations_are_refused(incarnation, kind):
         job.server_registered(ServerId(0), 1, "a:1", 1.0)
     with pytest.raises(WireError, match="BAD_REQUEST"):
         job.task_wanted(w(7), 0, 1.0)
+
+
+def test_the_throughput_is_never_negative_where_records_are_trained_again():
+    rate = Throughput()
+    for now, count in ((0.0, 0), (1.0, 100), (2.0, 200), (3.0, 40)):
+        rate.sample(now, count)
+    assert rate.per_second == 0.0
+    rate.sample(5.0, 100)
+    assert rate.per_second == 30.0
 
 
 def test_throughput_and_versions_and_staleness():

@@ -10,16 +10,19 @@ from shoal.master.job.instructions import (
     StartProcess,
     TakeCheckpoint,
     TerminateProcess,
+    Wait,
 )
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.placement import balanced
 from shoal.master.journal import state
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.ids import ServerId, Start
-from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import config, exited, register, w
+from tests.master.strategies import config, exited, finish_next, register, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 400),))
 NEW = Start(ServerId(1), 0)
@@ -386,3 +389,25 @@ def test_with_room_or_logs_in_files_a_move_is_one_step():
     files.job.moves._logs_at_servers = False
     files.want(3)
     assert len(files.steps()) == 1
+
+
+def test_an_export_waits_until_no_rows_move_and_rows_until_no_export_is_due():
+    world = World(output="out", num_epochs=1, checkpoint_steps=0)
+    job = world.job
+    job.move_begun(world.wanted(2), 3.0)
+    while job.phases.phase is Phase.TRAINING:
+        finish_next(job, w(0), Done(), now=3.0)
+    assert job.phases.phase is Phase.EXPORTING
+    assert isinstance(job.task_wanted(w(0), 0, 3.0), Wait)
+    job.move_committed(4.0)
+    job.move_ended(8192, 10, 1000, 1.0, 0.1, 4.0)
+    assert take(job, w(0)).kind == pb.EXPORT
+
+    other = World(output="out", num_epochs=1)
+    other.want(2)
+    other.job.work.follow_ups.export(0)
+    task = take(other.job, w(0))
+    assert task.kind == pb.EXPORT
+    assert not [each for each in other.instructions() if isinstance(each, MoveSlots)]
+    other.job.task_reported(w(0), 0, task.id, Done(), 0, 3.0)
+    assert [each for each in other.instructions() if isinstance(each, MoveSlots)]
