@@ -44,6 +44,7 @@ from shoal.master.cluster.job_events import JobEvents, end_of
 from shoal.master.cluster.job_objects import JobObjects, look_after
 from shoal.master.cluster.lease_keeper import LeaseApi, LeaseKeeper, identity, is_free, leave
 from shoal.master.cluster_start import remove_pods, take_folder
+from shoal.master.job.job import Job
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.metrics_file import bounded_text
@@ -210,8 +211,13 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     return code
 
 
+def _servers_drain(job: Job, now: float) -> bool:
+    waiting = job.moves.departures.waiting(job.members, now)
+    return job.checkpoints.drains.pending or bool(waiting)
+
+
 def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str) -> None:
-    """Have SIGTERM end this process only when no server waits for a checkpoint any more.
+    """Have SIGTERM end this process only when no server waits for a checkpoint or a move any more.
 
     A drained node tells master and servers to end at the same time. To replace what ends is
     left to the master that comes next, if one does: the job may be about to be deleted.
@@ -219,7 +225,7 @@ def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str)
 
     def linger() -> None:
         time.sleep(LINGER_SECONDS)
-        while shared.apply(lambda job, _: job.checkpoints.drains.pending):
+        while shared.apply(_servers_drain):
             time.sleep(POLL_SECONDS)
         time.sleep(POLL_SECONDS)  # for the servers to hear of it
         leave(name)

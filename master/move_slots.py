@@ -198,8 +198,10 @@ class _Move:
         self._message = message
         self._there = there
         self._epoch = message.epoch
-        self._addresses = [place.address for place in there.all.values()]
         after = Routing.from_message(message)
+        self._addresses = [""] * max(before.servers, after.servers)
+        for server, place in there.all.items():
+            self._addresses[server.index] = place.address
         moving = after.owners != before.owners
         self._slots = int(moving.sum())
         sources = {ServerId(int(each)) for each in np.unique(before.owners[moving])}

@@ -45,6 +45,7 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import Identity
 from shoal.proto.pools import started_pool
 from shoal.proto.positions import position_json
+from shoal.proto.routing import Routing
 
 logger = logging.getLogger(__name__)
 
@@ -100,24 +101,27 @@ def _start_of(server: ServerId, job: Job, now: float) -> Start | None:
     return None if member is None else Start(server, member.incarnation)
 
 
-def _there(job: Job) -> Servers:
-    """Where the servers are, for a move."""
-    members = job.members
+def _there(job: Job, table: pb.RoutingTable) -> Servers:
+    """Where the servers are, for a move to this table."""
+    members, present = job.members, Routing.from_message(table).present
+    joining = [each for each in members.joining.values() if each.id.index in present]
     return Servers(
         places_of(members.servers.values()),
-        places_of(members.joining.values()),
+        places_of(joining),
         [FenceWorker(worker, over) for worker, over in members.fences()],
     )
 
 
-def _commit_move(places: Mapping[ServerId, Place], job: Job, now: float) -> None:
+def _commit_move(
+    table: pb.RoutingTable, places: Mapping[ServerId, Place], job: Job, now: float
+) -> None:
     """Decide a move, whose rows are at these servers. Raises MovingError if they are others now.
 
     An incarnation that has registered since has the table of before.
     """
     if job.ended:
         raise MovingError("the job has ended")
-    if _there(job).all != places:
+    if _there(job, table).all != places:
         raise MovingError("a server died meanwhile")
     if job.members.fencing:
         raise MovingError("a worker died meanwhile")
@@ -198,7 +202,9 @@ class ServerWork:
 
     def all_places(self) -> dict[ServerId, Place]:
         """As `places`, with those that are to get slots."""
-        return self._job.apply(lambda job, _: _there(job).all)
+        return self._job.apply(
+            lambda job, _: places_of([*job.members.servers.values(), *job.members.joining.values()])
+        )
 
     # ------------------------------------------------------------ status
 
@@ -265,12 +271,12 @@ class ServerWork:
     # ------------------------------------------------------------ moves of slots
 
     def _move_slots(self, message: pb.RoutingTable) -> None:
-        before, there = self._job.apply(lambda job, _: (job.moves.routing, _there(job)))
+        before, there = self._job.apply(lambda job, _: (job.moves.routing, _there(job, message)))
         decided = False
 
         def commit(places: Mapping[ServerId, Place]) -> None:
             nonlocal decided
-            self._job.answer(partial(_commit_move, places))
+            self._job.answer(partial(_commit_move, message, places))
             decided = True
 
         try:

@@ -216,14 +216,14 @@ class ServerConnections:
         request = pb.BeginCheckpointRequest(number=number, nonce=nonce)
         self._call_once(server, place, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
 
-    def write_shard(self, server: ServerId, place: Place, number: int, nonce: str) -> str:
-        """Have a server write what it fixed; returns JSON for the manifest.
+    def write_shard(self, server: ServerId, place: Place, number: int, nonce: str) -> list[str]:
+        """Have a server write what it fixed; returns JSON for the manifest, of each of its shards.
 
         Raises WireError, PeerUnavailableError.
         """
         request = pb.WriteShardRequest(number=number, nonce=nonce)
         reply = self._call_once(server, place, methods.WRITE_SHARD, request, WRITE_DEADLINE)
-        return reply.shard
+        return [reply.shard, *reply.empty]
 
     def complete_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Tell a server that a checkpoint is complete; the next one's word will do as well."""

@@ -147,10 +147,13 @@ class MasterService:
 
     def _drain(self, request: pb.DrainRequest) -> pb.DrainReply:
         server = ServerId(request.server)
-        outcome = self._job.answer(
-            lambda job, now: job.server_draining(server, request.incarnation, now)
+        drained = self._job.answer(
+            lambda job, now: job.server_draining(
+                server, request.incarnation, now, request.seconds, closed=request.closed
+            )
         )
-        return pb.DrainReply(wait=outcome is None, outcome=outcome or "")
+        outcome = drained.outcome
+        return pb.DrainReply(wait=outcome is None, outcome=outcome or "", serve=drained.serves)
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         worker = WorkerId(request.worker)

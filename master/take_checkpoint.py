@@ -110,9 +110,16 @@ class CheckpointTaker:
 
             position = undisturbed(fix)
             faults.point("checkpoint-begun")
-            shards = of_all(lambda server, at: self._servers.write_shard(server, at, number, nonce))
+            written = of_all(
+                lambda server, at: self._servers.write_shard(server, at, number, nonce)
+            )
         faults.point("checkpoint-written")
-        return folders.complete(attempt, [shard_entry(shard) for shard in shards], position)
+        # By server: their files' names begin with it.
+        shards = sorted(
+            (shard_entry(shard) for each in written for shard in each),
+            key=lambda shard: shard["manifest"]["name"],
+        )
+        return folders.complete(attempt, shards, position)
 
     def _remove_abandoned(self, root: Storage) -> None:
         """Now that every server has let go of what an earlier master began."""

@@ -25,15 +25,23 @@ class Routing:
 
     dense: how many servers, the first ones, have slices of the dense variables; 0 stands for all.
     Where servers keep each other's logs, these keep them, and those that came later have none.
+    absent: servers that were told to end and have given away all that they had: nobody calls them
+    until a later table has them again. They have no slots, and come after the first `dense`.
     """
 
     epoch: int
     servers: int
     owners: npt.NDArray[np.uint16]
     dense: int = 0
+    absent: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dense", self.dense or self.servers)
+
+    @property
+    def present(self) -> list[int]:
+        """The servers but for those that are absent, by index."""
+        return [server for server in range(self.servers) if server not in self.absent]
 
     def dense_slice(self, size: int, server: int) -> slice:
         """The elements of a flat vector of `size` that a server holds."""
@@ -65,7 +73,11 @@ class Routing:
             )
         if message.dense > message.servers:
             raise ValueError(f"{message.dense} of {message.servers} servers have dense values")
-        return cls(message.epoch, message.servers, owners, message.dense)
+        absent = tuple(message.absent)
+        first = message.dense or message.servers
+        if any(each < first or (owners == each).any() for each in absent):
+            raise ValueError(f"of the servers {absent}, which are absent, one has something")
+        return cls(message.epoch, message.servers, owners, message.dense, absent)
 
     def to_message(self) -> pb.RoutingTable:
         """The table as it travels."""
@@ -75,6 +87,7 @@ class Routing:
             owners=self.owners.astype("<u2").tobytes(),
             # So that tables of servers that are all alike stay as they were.
             dense=self.dense if self.dense < self.servers else 0,
+            absent=self.absent,
         )
 
 

@@ -174,16 +174,18 @@ class ModelSpec(_message.Message):
     def __init__(self, tables: _Optional[_Iterable[_Union[TableSpec, _Mapping]]] = ..., trainable: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., non_trainable: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., dense_optimizer: _Optional[str] = ...) -> None: ...
 
 class RoutingTable(_message.Message):
-    __slots__ = ("epoch", "servers", "owners", "dense")
+    __slots__ = ("epoch", "servers", "owners", "dense", "absent")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
     DENSE_FIELD_NUMBER: _ClassVar[int]
+    ABSENT_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     servers: int
     owners: bytes
     dense: int
-    def __init__(self, epoch: _Optional[int] = ..., servers: _Optional[int] = ..., owners: _Optional[bytes] = ..., dense: _Optional[int] = ...) -> None: ...
+    absent: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., servers: _Optional[int] = ..., owners: _Optional[bytes] = ..., dense: _Optional[int] = ..., absent: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Protocol(_message.Message):
     __slots__ = ("number", "version")
@@ -698,10 +700,12 @@ class WriteShardRequest(_message.Message):
     def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class WriteShardReply(_message.Message):
-    __slots__ = ("shard",)
+    __slots__ = ("shard", "empty")
     SHARD_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
     shard: str
-    def __init__(self, shard: _Optional[str] = ...) -> None: ...
+    empty: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shard: _Optional[str] = ..., empty: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DropCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -1144,20 +1148,26 @@ class ReportProgressReply(_message.Message):
     def __init__(self) -> None: ...
 
 class DrainRequest(_message.Message):
-    __slots__ = ("server", "incarnation")
+    __slots__ = ("server", "incarnation", "seconds", "closed")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     server: int
     incarnation: int
-    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    seconds: float
+    closed: bool
+    def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ..., seconds: _Optional[float] = ..., closed: bool = ...) -> None: ...
 
 class DrainReply(_message.Message):
-    __slots__ = ("wait", "outcome")
+    __slots__ = ("wait", "outcome", "serve")
     WAIT_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    SERVE_FIELD_NUMBER: _ClassVar[int]
     wait: bool
     outcome: str
-    def __init__(self, wait: bool = ..., outcome: _Optional[str] = ...) -> None: ...
+    serve: bool
+    def __init__(self, wait: bool = ..., outcome: _Optional[str] = ..., serve: bool = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
     __slots__ = ("protocol", "worker", "incarnation", "journal")

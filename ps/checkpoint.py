@@ -19,6 +19,7 @@ import numpy.typing as npt
 from shoal.checkpoints import arrow, folders, manifests
 from shoal.checkpoints.folders import Attempt
 from shoal.checkpoints.manifests import FORMAT
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import SLOTS, Routing
 from shoal.ps.pushes import PushRegister
 from shoal.ps.removals import Removal, columns_of, owned_of
@@ -177,6 +178,26 @@ def write_shard(
     described = manifests.write(attempt.folder, f"{prefix}.json", content)
     size = described["bytes"] + sum(each["bytes"] for each in files)
     return {"manifest": described, "bytes": size, "version": at.dense.version}
+
+
+def write_empty_shard(
+    attempt: Attempt, server: int, routing: Routing, spec: pb.ModelSpec, at: Cut
+) -> ShardEntry:
+    """Write the shard of a server that is absent, which has nothing.
+
+    at: the cut of another server: what that has been told, the absent one would have been told,
+    too. Raises OSError if files cannot be written.
+    """
+    model = ServerModel(spec, server, routing.dense)
+    nothing = np.zeros(0, np.float32)
+    model.dense.initialize(nothing, nothing)
+    dense = replace(model.freeze(), version=at.dense.version, step=at.dense.step)
+    empty = replace(at, dense=dense, counting=[0] * len(model.tables), removed=())
+    if (lifecycle := at.lifecycle) is not None:
+        none = [{"expired": 0, "evicted": 0, "counts": 0} for _ in model.tables]
+        state = {**lifecycle, "plan": None, "part": 0, "owing": False, "removed": none}
+        empty = replace(empty, lifecycle=cast("LifecycleState", state))
+    return write_shard(attempt, server, routing, model, empty)
 
 
 def _parts_of(owned: Array) -> Array:

@@ -1,7 +1,8 @@
 """A server that is told to end (SIGTERM: an eviction, a drained node) drains.
 
-It takes no more pushes, and has the master take a checkpoint: its next incarnation then goes
-on with all that this one has acknowledged. Owns the waiting for it.
+Where the master can do that, its rows move to the other servers, and it serves meanwhile. Else it
+takes no more pushes, and has the master take a checkpoint: its next incarnation then goes on with
+all that this one has acknowledged. Owns the waiting.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ def drain(
     process is killed.
     """
     give_up = time.monotonic() + grace - SPARE_SECONDS
-    server.close()
-    logger.info("told to end; asking for a checkpoint")
+    request.seconds = grace - SPARE_SECONDS
+    logger.info("told to end; asking what is to become of its rows")
     try:
         while (reply := _answer(connection, request)).wait:
+            if not reply.serve:
+                server.close()
+                request.closed = True
             if time.monotonic() > give_up:
-                logger.warning("leaving: no checkpoint was taken in time")
+                logger.warning("leaving: neither did its rows move nor was a checkpoint taken")
                 return
             if server.stopped.wait(ASK_SECONDS):
                 return
@@ -48,6 +52,7 @@ def drain(
     except CallError as error:
         logger.warning("leaving without a checkpoint: %s", error)
     finally:
+        server.close()
         connection.close()
 
 

@@ -7,7 +7,20 @@ When a checkpoint is taken is checkpoints.py's.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from shoal.master.work.ids import Start
+
+
+@dataclass(frozen=True)
+class Drained:
+    """How a server that was told to end stands.
+
+    outcome: why it may end now, in words; None: it has to wait. serves: meanwhile it takes pushes.
+    """
+
+    outcome: str | None
+    serves: bool = False
 
 
 class Drains:

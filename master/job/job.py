@@ -21,6 +21,7 @@ from shoal.config.job import JobConfig
 from shoal.master.job.assignments import Assignments
 from shoal.master.job.autoscaling import Autoscaler
 from shoal.master.job.checkpoints import Checkpoints
+from shoal.master.job.drains import Drained
 from shoal.master.job.instructions import (
     ApplyUpdate,
     Assignment,
@@ -503,12 +504,30 @@ class Job:
         """How far a server is with what it does before it can serve. It will say so again."""
         self.members.server_calls(server, incarnation).told_progress(progress, now)
 
-    def server_draining(self, server: ServerId, incarnation: int, now: float) -> str | None:
-        """A server was told to end; as `Checkpoints.draining`. Raises WireError."""
+    def server_draining(
+        self,
+        server: ServerId,
+        incarnation: int,
+        now: float,
+        seconds: float = 0.0,
+        *,
+        closed: bool = True,
+    ) -> Drained:
+        """A server was told to end, and will be killed after so many seconds. Raises WireError.
+
+        closed: it takes no more pushes, so that a checkpoint has all that it ever acknowledged.
+        """
+        start = Start(server, incarnation)
+        if self.moves.departures.gone(start):
+            return Drained("its rows are at other servers")
         self.members.server_calls(server, incarnation)
-        if server not in self.members.servers:
-            return "it has no rows of the job"
-        return self.checkpoints.draining(Start(server, incarnation), now)
+        member = self.members.servers.get(server)
+        if member is None:
+            return Drained("it has no rows of the job")
+        training = self.phases.phase is Phase.TRAINING
+        if not closed:
+            return Drained(None, self.moves.departs(member, seconds, now, training=training))
+        return Drained(self.checkpoints.draining(start, now))
 
     def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""

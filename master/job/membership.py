@@ -54,7 +54,7 @@ class Membership:
     """Never shrinks: a worker that is not wanted may still run, and its counts are reported."""
 
     servers: dict[ServerId, ServerMember]
-    """Those that the routing table has, by index."""
+    """Those that have slots by the routing table, in the order of their indices."""
 
     joining: dict[ServerId, ServerMember]
 
@@ -141,7 +141,9 @@ class Membership:
 
     def server_joined(self, server: ServerId) -> None:
         """A server that was to come has its slots."""
-        member = self.servers[server] = self.joining.pop(server)
+        member = self.joining.pop(server)
+        there = [*self.servers.values(), member]
+        self.servers = {each.id: each for each in sorted(there, key=lambda each: each.id.index)}
         # From here on it has a past: a log, and workers that it has served.
         member.registered = True
 

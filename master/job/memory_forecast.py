@@ -1,9 +1,10 @@
 """How much memory a server will need: a forecast from what it has needed so far. No I/O, no clock.
 
 The number of distinct ids in a stream grows by a power of its length, at most 1 (Heaps' law: H. S.
-Heaps, Information Retrieval, 1978). Memory beyond that of an empty server does the same. The power
-is taken from the last doubling of the records trained: it tells of tables that grow no more, as
-they have `max_rows` or have met all ids. After the first epoch no id is new.
+Heaps, Information Retrieval, 1978). The memory of tables does the same; all else that a server
+needs, as its log and what its first checkpoint takes, is as much as now. The power is taken from
+the last doubling of the records trained: it tells of tables that grow no more, as they have
+`max_rows` or have met all ids. After the first epoch no id is new.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ class MemoryForecast:
     def __init__(self) -> None:
         self.bytes = 0
         self._records: list[int] = []
-        self._used: list[int] = []
+        self._tables: list[int] = []
 
-    def note(self, records: int, used: int, epoch: int) -> None:
-        """Its memory in bytes after so many records of training.
+    def note(self, records: int, used: int, tables: int, epoch: int) -> None:
+        """Its memory in bytes after so many records of training, and what of it is tables.
 
         epoch: records of the first epoch; 0 if that is not known.
         """
@@ -46,27 +47,29 @@ class MemoryForecast:
             return
         if not self._records or records > self._records[-1]:
             self._records.append(records)
-            self._used.append(used)
+            self._tables.append(tables)
             if len(self._records) > MOST:
-                del self._records[1::2], self._used[1::2]
+                del self._records[1::2], self._tables[1::2]
         elif records == self._records[0]:
-            self._used[0] = used  # until training goes on: what it has then is no new row
+            self._tables[0] = tables  # until training goes on: what it has then is no new row
         if epoch:
-            self.bytes = self._forecast(records, used, epoch)
+            grown = self._forecast(records, tables, epoch)
+            self.bytes = 0 if grown is None else used - tables + grown
 
-    def _forecast(self, records: int, used: int, epoch: int) -> int:
+    def _forecast(self, records: int, tables: int, epoch: int) -> int | None:
+        """The bytes of tables; None: not known yet."""
         if records >= epoch:
-            return used
-        begun, first = self._records[0], self._used[0]
+            return tables
+        begun, first = self._records[0], self._tables[0]
         done = records - begun
         if done < epoch * EARLIEST:
-            return 0
+            return None
         # About half of what was done, if there is a sample of that.
         middle = bisect_left(self._records, begun + done // 2)
-        part, half = self._records[middle] - begun, self._used[middle] - first
-        grown = used - first
+        part, half = self._records[middle] - begun, self._tables[middle] - first
+        grown = tables - first
         if grown <= 0:
-            return used
+            return tables
         power = math.log(grown / half, done / part) if half > 0 and part < done else 1.0
         power = min(1.0, max(0.0, power))
         return int(first + grown * math.pow((epoch - begun) / done, power))
@@ -93,13 +96,15 @@ class MemoryForecasts:
         """Another process is that server now."""
         self._servers[server] = MemoryForecast()
 
-    def note(self, server: int, records: int, used: int, limit: int, epoch: int) -> str:
+    def note(
+        self, server: int, records: int, used: int, tables: int, limit: int, epoch: int
+    ) -> str:
         """What is to be said of a server's memory now, in words; "" for nothing.
 
-        records, used, epoch: as `MemoryForecast.note`. limit: bytes that it may have; 0 if that is
-        not known.
+        records, used, tables, epoch: as `MemoryForecast.note`. limit: bytes that it may have; 0 if
+        that is not known.
         """
-        self._servers[server].note(records, used, epoch)
+        self._servers[server].note(records, used, tables, epoch)
         if not limit:
             return ""
         if not self._shared:

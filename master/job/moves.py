@@ -10,6 +10,7 @@ placement.py's. No I/O, no clock.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from shoal.base.transitions import Transitions
 from shoal.base.words import counted, size
 from shoal.config.job import JobConfig
+from shoal.master.job.departures import Departures
 from shoal.master.job.instructions import (
     Instruction,
     MoveSlots,
@@ -71,7 +73,8 @@ class Moves:
     routing: the table that holds. attempt: how many moves have begun. count, failures: of moves
     that were completed and given up. wants_checkpoint: a move was completed, and no checkpoint has
     been begun since. former_dense: how many servers kept logs, where others keep them now, and
-    those before are needed until a checkpoint is complete; else 0.
+    those before are needed until a checkpoint is complete; else 0. departures: servers that were
+    told to end.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Moves:
         self.count = self.failures = self.attempt = 0
         self.wants_checkpoint = False
         self.former_dense = 0
+        self.departures = Departures()
         self._stage = Moving.IDLE
         self._next: Routing | None = None  # the table that the move under way leads to
         self._wanted: Routing | None = None  # by weights, once
@@ -118,7 +122,10 @@ class Moves:
     def pending(self) -> bool:
         """Whether servers are to come or to leave, or slots to move."""
         changes = self.servers_wanted != self.routing.servers
-        return self.under_way or changes or self._spreading or self._wanted is not None
+        joining = self._members.joining
+        back = [joining[each] for each in map(ServerId, self.routing.absent) if each in joining]
+        coming = any(each.state is not ProcessState.DEAD for each in back)
+        return self.under_way or changes or coming or self._spreading or self._wanted is not None
 
     def _go(self, target: Moving) -> None:
         self._stage = TRANSITIONS.step(self._stage, target)
@@ -146,7 +153,7 @@ class Moves:
             self._dismiss()
 
     def _have_joiners(self, now: float) -> None:
-        for index in range(self.routing.servers, self.servers_wanted):
+        for index in (*self.routing.absent, *range(self.routing.servers, self.servers_wanted)):
             if (server := ServerId(index)) not in self._members.joining:
                 member = self._members.join_server(server)
                 self._instructions.append(StartProcess(Start(server, member.start(now))))
@@ -154,7 +161,7 @@ class Moves:
     def _dismiss(self) -> None:
         """Let go of servers that were to come and are not wanted any more."""
         for member in list(self._members.joining.values()):
-            if member.id.index >= self.servers_wanted:
+            if member.id.index >= max(self.servers_wanted, self.routing.servers):
                 self._leave(member)
 
     def _leave(self, member: ServerMember) -> None:
@@ -164,10 +171,31 @@ class Moves:
 
     def rebalanced(self, weights: Weights | None) -> pb.RoutingTable | None:
         """The table of equal shares; None if nothing would move. weights: as of `balanced`."""
-        owners = balanced(self.routing.owners, self.routing.servers, weights, tolerance=0.05)
-        if np.array_equal(owners, self.routing.owners):
+        before = self.routing
+        owners = balanced(before.owners, before.servers, weights, 0.05, before.absent)
+        if np.array_equal(owners, before.owners):
             return None
-        return self._table(owners, self.routing.servers).to_message()
+        return self._table(owners, before.servers, before.absent).to_message()
+
+    def departs(self, member: ServerMember, seconds: float, now: float, *, training: bool) -> bool:
+        """A server was told to end: whether it serves on, and gives what it has to the others.
+
+        seconds: until it is killed. With logs at servers nothing would be won: what has moved is
+        safe with the next checkpoint only. The first server has dense slices always.
+        """
+        start = Start(member.id, member.incarnation)
+        if not self.departures.known(start):
+            able = training and not self._logs_at_servers and member.id.index > 0
+            self.departures.ask(member, seconds if able else 0.0, now)
+            if self.departures.waits(start, now):
+                told = f"{member.id} is told to end; first its rows move to the other servers"
+                self._record.note(now, told)
+        if self._next is not None and member.id.index in self._next.absent:
+            return True
+        if training and self.departures.waits(start, now):
+            return True
+        self.departures.refuse(start)
+        return False
 
     def want_table(self, table: pb.RoutingTable, why: str, now: float) -> None:
         """Slots are to be where this table says."""
@@ -176,8 +204,8 @@ class Moves:
         self._tries = 0
         self._record.note(now, why)
 
-    def _table(self, owners: np.ndarray, servers: int) -> Routing:
-        dense = min(servers, self.servers_wanted)
+    def _table(self, owners: np.ndarray, servers: int, absent: Sequence[int] = ()) -> Routing:
+        dense = min(servers, self.servers_wanted, *absent)
         if self._logs_at_servers:
             # Those that have dense slices keep the logs: they stay while servers come, and one that
             # is to leave keeps what it has until a checkpoint is complete, after which it leaves.
@@ -185,13 +213,37 @@ class Moves:
             if dense < self.routing.dense:
                 dense = dense if int(owners.max()) < dense else self.routing.dense
                 servers = self.routing.servers
-        return Routing(self.routing.epoch + 1, servers, owners, dense)
+        return Routing(self.routing.epoch + 1, servers, owners, dense, tuple(absent))
 
-    def _owners_wanted(self) -> np.ndarray | None:
+    def _wanted_next(self, now: float) -> tuple[np.ndarray, Sequence[int]] | None:
+        """Where slots are to be after the next move, and who is absent then; None: no move."""
+        leaving = self.departures.waiting(self._members, now)
+        absent = sorted({*self.routing.absent, *leaving})
+        if leaving:
+            # At once, whatever else is wanted: they have little time.
+            return balanced(self.routing.owners, self.routing.servers, absent=absent), absent
+        if any(not self._is_there(index) for index in self._coming):
+            return None
+        absent = [each for each in absent if not self._is_there(each)]
+        owners = self._owners_wanted(absent)
+        return None if owners is None else (owners, absent)
+
+    @property
+    def _coming(self) -> range:
+        return range(self.routing.servers, self.servers_wanted)
+
+    def _is_there(self, index: int) -> bool:
+        """Whether a server that is to come, or to come back, has registered."""
+        member = self._members.joining.get(ServerId(index))
+        return member is not None and member.state is ProcessState.ALIVE
+
+    def _owners_wanted(self, absent: Sequence[int]) -> np.ndarray | None:
         """Where all slots are to be in the end; None if they are there."""
-        if self.servers_wanted != self.routing.servers or self._spreading:
-            owners = balanced(self.routing.owners, self.servers_wanted)
-            same = self.servers_wanted == self.routing.servers
+        changes = self.servers_wanted != self.routing.servers
+        if changes or self._spreading or len(absent) < len(self.routing.absent):
+            staying = [each for each in absent if each < self.servers_wanted]
+            owners = balanced(self.routing.owners, self.servers_wanted, absent=staying)
+            same = not changes and len(absent) == len(self.routing.absent)
             if same and np.array_equal(owners, self.routing.owners):
                 self._spreading = False  # the number is again what it was
                 return None
@@ -213,21 +265,22 @@ class Moves:
         # A push of a dead worker may be on some servers only, which they have to say before others
         # are in their place.
         ready = ready and not self._members.fencing
-        if self.under_way or not ready or now < self._after or not self.pending:
-            return
-        if any(each.state is not ProcessState.ALIVE for each in self._members.joining.values()):
+        if self.under_way or not ready or now < self._after:
             return
         if self._logs_at_servers and (self.wants_checkpoint or self.former_dense):
             # What has moved is in the logs until then, and so in memory.
             return
-        owners = self._owners_wanted()
-        if owners is None:
+        wanted = self._wanted_next(now)
+        if wanted is None:
             return
+        owners, absent = wanted
         if self._logs_at_servers:
             owners = first_step(self.routing, owners, self._members.servers)
         # One that is to leave stays until it has no slots.
         servers = max(self.servers_wanted, int(owners.max()) + 1)
-        table = self._table(owners, servers)
+        if self.departures.waiting(self._members, now):
+            servers = self.routing.servers
+        table = self._table(owners, servers, [each for each in absent if each < servers])
         self._go(Moving.ORDERED)
         self._instructions.append(MoveSlots(table.to_message()))
 
@@ -252,10 +305,13 @@ class Moves:
         elif self._wanted is not None and np.array_equal(table.owners, self._wanted.owners):
             self._wanted = None
         self._go(Moving.SETTLING)
-        for index in range(before.servers, table.servers):
-            self._members.server_joined(ServerId(index))
-        for index in range(table.servers, before.servers):
-            self._leave(self._members.servers[ServerId(index)])
+        if table.absent != before.absent:
+            self._wanted = None
+        for server in map(ServerId, sorted(set(table.present) - set(before.present))):
+            self._members.server_joined(server)
+        for server in map(ServerId, sorted(set(before.present) - set(table.present))):
+            self.departures.left(self._members.servers[server])
+            self._leave(self._members.servers[server])
         # More may be wanted by now than when the move began.
         self._have_joiners(now)
 
@@ -286,6 +342,7 @@ class Moves:
     def failed(self, why: str, now: float) -> None:
         """The move was given up, and all servers know it: the table stays."""
         self._next = None
+        self.departures.give_up()
         self._go(Moving.IDLE)
         self.failures += 1
         self._tries += 1
@@ -335,4 +392,5 @@ class Moves:
         self._spreading = False
         self._tries, self._after = 0, 0.0
         self.former_dense = 0
+        self.departures = Departures()
         self.wants_checkpoint = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,13 +12,18 @@ Weights = npt.NDArray[np.float64]
 
 
 def balanced(
-    owners: Owners, servers: int, weights: Weights | None = None, tolerance: float = 0.0
+    owners: Owners,
+    servers: int,
+    weights: Weights | None = None,
+    tolerance: float = 0.0,
+    absent: Sequence[int] = (),
 ) -> Owners:
     """The owners of slots by which `servers` servers have equal shares, uint16 [n].
 
     owners: as they are, uint16 [n]; slots of servers beyond the number are shared out. weights: of
     each slot, float64 [n]; None: all weigh the same. tolerance: nothing is moved between servers
-    whose shares differ from the mean by this part of it at most.
+    whose shares differ from the mean by this part of it at most. absent: servers that are to have
+    none.
 
     The heaviest slots go first, each from the fullest server to the emptiest, unless that would
     only turn the two about (a greedy rule, R. L. Graham, "Bounds on Multiprocessing Timing
@@ -25,8 +32,9 @@ def balanced(
     weights = np.ones(owners.size) if weights is None else weights
     new = owners.copy()
     loads = np.bincount(owners, weights, minlength=servers)[:servers].astype(float)
-    mean = weights.sum() / servers
-    left = np.flatnonzero(owners >= servers)
+    loads[list(absent)] = np.inf
+    mean = weights.sum() / (servers - len(absent))
+    left = np.flatnonzero((owners >= servers) | np.isin(owners, absent))
     for slot in left[np.argsort(-weights[left], kind="stable")].tolist():
         new[slot] = emptiest = int(np.argmin(loads))
         loads[emptiest] += weights[slot]

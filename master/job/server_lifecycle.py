@@ -112,13 +112,16 @@ class ServerLifecycle:
         self._phases.fail(Failure.internal(message), now)
 
     def addresses(self) -> list[str]:
-        """The servers' addresses by index.
+        """The servers' addresses by index; "" of one that is absent.
 
         Raises WireError (NOT_READY) until all of them have registered.
         """
         if not self._members.servers_ready:
             raise WireError(pb.NOT_READY, "not all parameter servers have started yet")
-        return [member.address for member in self._members.servers.values()]
+        addresses = [""] * self._moves.routing.servers
+        for server, member in self._members.servers.items():
+            addresses[server.index] = member.address
+        return addresses
 
     def answered(self, server: ServerId, status: pb.ServerStatus) -> None:
         """What a server said of itself: its version, its use of processors, its pushes."""
@@ -138,7 +141,8 @@ class ServerLifecycle:
         ledger = board.ledger()
         epoch = ledger.total // self._config.num_epochs if board.all_known else 0
         used, limit = status.memory_bytes, status.memory_limit
-        return self.memory.note(server.index, ledger.trained, used, limit, epoch)
+        tables = sum(each.memory_bytes for each in status.tables)
+        return self.memory.note(server.index, ledger.trained, used, tables, limit, epoch)
 
     def hung(self, server: ServerId, incarnation: int, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""
@@ -187,9 +191,11 @@ class ServerLifecycle:
             return
         if any(each is None for each in has):
             return  # those that did not answer are asked again
-        for server, pushes in enumerate(has):
-            found = self._work.copies.compared(server, pushes or ())
-            self._found(ServerId(server), *found, now)
+        if len(has) != len(self._members.servers):
+            return  # they are others by now
+        for server, pushes in zip(self._members.servers, has, strict=True):
+            found = self._work.copies.compared(server.index, pushes or ())
+            self._found(server, *found, now)
         if self._phases.phase == Phase.CONFIRMING:
             self._phases.confirmed(now)
 

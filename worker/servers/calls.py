@@ -158,8 +158,7 @@ class ServerCalls:
     @property
     def away(self) -> list[int]:
         """The servers, by index, for which calls wait."""
-        here = self._circuits[: len(self)]
-        return [server for server, circuit in enumerate(here) if circuit.away]
+        return [server for server in self.routing.present if self._circuits[server].away]
 
     def close(self) -> None:
         """Close the connections."""
@@ -170,7 +169,7 @@ class ServerCalls:
         """Where a server is now. Without a retry: who waits for the server asks again."""
         request = pb.GetRoutingRequest(addresses_only=True)
         addresses = self._master.call(methods.GET_ROUTING, request, patience=0.0).servers
-        if server >= len(addresses):
+        if server >= len(addresses) or not addresses[server]:
             raise WireError(pb.STALE_ROUTING, f"parameter server {server} has left the job")
         return addresses[server]
 
@@ -194,13 +193,13 @@ class ServerCalls:
         self.dense.set(trainable, state)
         self._first = trainable, state
         # All at once: each begins to read its shard of --restore-from when it is asked.
-        requests = [self._registration(server) for server in range(len(self._circuits))]
-        begun = [
-            circuit.start(methods.REGISTER, request)
-            for circuit, request in zip(self._circuits, requests, strict=True)
-        ]
-        for server, circuit in enumerate(self._circuits):
-            reply = circuit.finish(methods.REGISTER, requests[server], begun[server])
+        requests = {server: self._registration(server) for server in self.routing.present}
+        begun = {
+            server: self._circuits[server].start(methods.REGISTER, request)
+            for server, request in requests.items()
+        }
+        for server, request in requests.items():
+            reply = self._circuits[server].finish(methods.REGISTER, request, begun[server])
             self._registered(server, reply)
 
     def _join(self, server: int) -> None:
@@ -282,22 +281,25 @@ class ServerCalls:
     def all(
         self,
         method: methods.Method[Any, bytes],
-        requests: Sequence[Frame],
+        requests: Mapping[int, Frame],
         take: Callable[[int, Body], Any] | None = None,
-    ) -> Iterator[Any]:
-        """Make a call to each server, at the same time; the answers in the servers' order.
+    ) -> dict[int, Any]:
+        """Make calls to servers, by index, at the same time; their answers.
 
         take: reads the answer of a server, as `finish` takes it.
         """
-        begun = [self.start(server, method, frame) for server, frame in enumerate(requests)]
-        for server, frame in enumerate(requests):
+        begun = {server: self.start(server, method, frame) for server, frame in requests.items()}
+        answers = {}
+        for server, frame in requests.items():
             read = None if take is None else partial(take, server)
-            yield self.finish(server, method, frame, begun[server], read)
+            answers[server] = self.finish(server, method, frame, begun[server], read)
+        return answers
 
     def read_table(self, table: int) -> Iterator[bytes]:
         """The frames of a table's rows, server after server."""
-        for circuit in self._circuits[: len(self)]:
-            yield from circuit.stream(methods.READ_TABLE, pb.ReadTableRequest(table=table))
+        request = pb.ReadTableRequest(table=table)
+        for server in self.routing.present:
+            yield from self._circuits[server].stream(methods.READ_TABLE, request)
 
     def follow_routing(self, error: WireError, used: Routing) -> None:
         """Fetch the routing table if `error` says that `used` is old; else raise it."""

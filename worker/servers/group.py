@@ -149,9 +149,11 @@ class ServerGroup:
             routing = self.routing
             parts, _ = split_by_owner({table: (ids, rows)}, routing)
             header = pb.AssignRowsRequest(routing_epoch=routing.epoch, table=table)
-            requests = [frames.pieces(header, part[table]) for part in parts]
+            requests = {
+                server: frames.pieces(header, parts[server][table]) for server in routing.present
+            }
             try:
-                list(self._calls.all(methods.ASSIGN_ROWS, requests))
+                self._calls.all(methods.ASSIGN_ROWS, requests)
             except WireError as error:
                 self._calls.follow_routing(error, routing)
             else:

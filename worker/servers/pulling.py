@@ -36,7 +36,8 @@ class Pulled:
     ids: one a table, as grouped for the pull.
     rows: one a table, float32 [unique, dim].
     trainable, state: the flat dense vectors, float32; not to be written to.
-    versions, times, applied, updates: one a server; PullReply's.
+    versions, times, applied, updates: one a server; PullReply's. Of a server that is absent they
+        are another one's, which has all that it would have.
     routing: the table by which they were pulled.
     """
 
@@ -115,15 +116,21 @@ class Puller:
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
         plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
-        requests = plan.requests(routing.epoch, dense.known(routing), training, calls.caller)
-        answers: list[Answer] = list(calls.all(methods.PULL, requests, plan.take))
+        frames = plan.requests(routing.epoch, dense.known(routing), training, calls.caller)
+        requests = {server: frames[server] for server in routing.present}
+        answers: dict[int, Answer] = calls.all(methods.PULL, requests, plan.take)
         newer: dict[int, tuple[Float32, Float32]] = {}
-        for server, answer in enumerate(answers):
+        for server, answer in answers.items():
             calls.see(server, answer.reply.version)
             if answer.dense is not None:
                 newer[server] = answer.dense
                 dense.versions[server] = answer.reply.version
-        versions = [answer.reply.version for answer in answers]
+        any_reply = max((answer.reply for answer in answers.values()), key=lambda it: it.version)
+        replies = [
+            answers[server].reply if server in answers else any_reply
+            for server in range(routing.servers)
+        ]
+        versions = [reply.version for reply in replies]
         rows = plan.rows
         if cached is not None:
             rows = cached.join(rows, versions)
@@ -140,8 +147,8 @@ class Puller:
             dense.trainable,
             dense.state,
             versions,
-            [answer.reply.time for answer in answers],
-            [answer.reply.applied for answer in answers],
-            [answer.reply.update for answer in answers],
+            [reply.time for reply in replies],
+            [reply.applied for reply in replies],
+            [reply.update for reply in replies],
             routing,
         )

@@ -85,7 +85,7 @@ class Pusher:
         routing = calls.routing
         # Each server gets a push, also one that is for it without values: so all have the same
         # last push of this worker, and are at the same step.
-        wanted = set(range(routing.servers))
+        wanted = set(routing.present)
         tables = push.tables
         staleness = 0
         while True:
@@ -96,7 +96,7 @@ class Pusher:
                 server: self._frame(
                     push, server, header, parts[server], routing.dense if server in wanted else 0
                 )
-                for server in range(routing.servers)
+                for server in routing.present
                 if server in wanted or any(ids.size for ids, _ in parts[server].values())
             }
             # Before they go out: a pull may see one of them applied before its answer is here.
@@ -134,17 +134,17 @@ class Pusher:
             # A refusal changes nothing on that server: what it was to get goes out
             # again under a new number, routed by the new table.
             calls.follow_routing(next(iter(refusals.values())), routing)
-            known, routing = routing.servers, calls.routing
+            known, routing = routing.present, calls.routing
             if len(refusals) < len(requests):
                 # Servers leave when a push is on all of them or on none.
-                refusals = {each: why for each, why in refusals.items() if each < routing.servers}
+                refusals = {each: refusals[each] for each in routing.present if each in refusals}
                 if not refusals:
                     self.acknowledged = self._sequence
                     return staleness
             wanted = {
                 server
-                for server in range(routing.servers)
-                if server >= known or (server in wanted and server in refusals)
+                for server in routing.present
+                if server not in known or (server in wanted and server in refusals)
             }
             refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
             tables = {

@@ -244,9 +244,9 @@ def test_a_new_master_takes_one_where_a_server_asked_before_it_looked_at_the_oth
     again = RecordedJob(config(checkpoint_steps=10), lambda _: None)
     again.replay(list(events))
     for _ in range(2):  # its question is repeated
-        assert again.server_draining(ServerId(0), 0, 1.0) is None
+        assert again.server_draining(ServerId(0), 0, 1.0).outcome is None
     again.master_restarted(2.0)
-    assert again.server_draining(ServerId(0), 0, 3.0) is None
+    assert again.server_draining(ServerId(0), 0, 3.0).outcome is None
     again.tick(3.0)
     assert orders(again) == [TakeCheckpoint()]
 
@@ -284,13 +284,13 @@ def test_the_position_names_what_is_under_way():
 def test_a_server_that_is_told_to_end_waits_for_a_checkpoint_that_begins_after_it_asked():
     job = begun(TRAINING, checkpoint_steps=10)
     assert at_version(job, 10, 1.0) == [TakeCheckpoint()]
-    assert job.server_draining(ServerId(0), 0, 2.0) is None
+    assert job.server_draining(ServerId(0), 0, 2.0).outcome is None
     assert orders(job) == []
     job.checkpoint_taken(taken(1), False, 3.0)
     assert orders(job) == [TakeCheckpoint()]  # the first may lack what came before the question
-    assert job.server_draining(ServerId(0), 0, 4.0) is None
+    assert job.server_draining(ServerId(0), 0, 4.0).outcome is None
     job.checkpoint_taken(taken(2), False, 5.0)
-    assert "in checkpoint 2" in job.server_draining(ServerId(0), 0, 6.0)
+    assert "in checkpoint 2" in job.server_draining(ServerId(0), 0, 6.0).outcome
     assert orders(job) == []
     with pytest.raises(WireError):
         job.server_draining(ServerId(0), 1, 7.0)  # never started
@@ -298,15 +298,18 @@ def test_a_server_that_is_told_to_end_waits_for_a_checkpoint_that_begins_after_i
 
 def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
     job = begun(TRAINING, checkpoint_seconds=30.0)
-    assert job.server_draining(ServerId(0), 0, 2.0) is None
+    assert job.server_draining(ServerId(0), 0, 2.0).outcome is None
     assert orders(job) == [TakeCheckpoint()]
     job.checkpoint_failed("no space", False, 3.0)
-    assert job.server_draining(ServerId(0), 0, 4.0) == "the checkpoint could not be taken: no space"
+    assert (
+        job.server_draining(ServerId(0), 0, 4.0).outcome
+        == "the checkpoint could not be taken: no space"
+    )
     assert orders(job) == []
     without = begun(TRAINING, checkpoint_seconds=0.0)
-    assert "takes no checkpoints" in without.server_draining(ServerId(0), 0, 2.0)
+    assert "takes no checkpoints" in without.server_draining(ServerId(0), 0, 2.0).outcome
     without.stop("enough", 3.0)
-    assert without.server_draining(ServerId(0), 0, 4.0) == "nothing is trained now"
+    assert without.server_draining(ServerId(0), 0, 4.0).outcome == "nothing is trained now"
 
 
 def test_a_server_asks_for_a_checkpoint_of_its_log():

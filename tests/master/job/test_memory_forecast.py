@@ -14,7 +14,8 @@ def told(rows, until=EPOCH // 4, every=500, forecast=None):
     """A forecast after so many records. rows: of a number of records."""
     forecast = forecast or MemoryForecast()
     for records in range(0, until + 1, every):
-        forecast.note(records, EMPTY + int(ROW * 1000 * rows(records)), EPOCH)
+        tables = int(ROW * 1000 * rows(records))
+        forecast.note(records, EMPTY + tables, tables, EPOCH)
     return forecast.bytes
 
 
@@ -59,7 +60,7 @@ def test_a_cap_that_holds_is_seen_within_a_doubling():
 def test_no_id_is_new_after_the_first_epoch():
     forecast = MemoryForecast()
     told(lambda records: records, EPOCH, forecast=forecast)
-    forecast.note(3 * EPOCH // 2, 7 << 30, EPOCH)
+    forecast.note(3 * EPOCH // 2, 7 << 30, 6 << 30, EPOCH)
     assert forecast.bytes == 7 << 30
 
 
@@ -69,31 +70,40 @@ def test_no_id_is_new_after_the_first_epoch():
 )
 def test_nothing_is_known_without_an_epoch_or_memory_or_too_early(records, used, epoch):
     forecast = MemoryForecast()
-    forecast.note(0, used and EMPTY, epoch)
-    forecast.note(records, used, epoch)
+    forecast.note(0, used and EMPTY, 0, epoch)
+    forecast.note(records, used, used - EMPTY, epoch)
     assert forecast.bytes == 0
 
 
 def test_one_sample_says_that_memory_grows_with_the_records():
     forecast = MemoryForecast()
-    forecast.note(0, EMPTY, EPOCH)
-    forecast.note(EPOCH // 2, EMPTY + (1 << 30), EPOCH)
+    forecast.note(0, EMPTY, 0, EPOCH)
+    forecast.note(EPOCH // 2, EMPTY + (1 << 30), 1 << 30, EPOCH)
     assert forecast.bytes == EMPTY + (2 << 30)
+
+
+def test_what_a_checkpoint_takes_once_is_no_growth_of_the_tables():
+    forecast = MemoryForecast()
+    forecast.note(0, EMPTY, 0, EPOCH)
+    forecast.note(EPOCH // 4, EMPTY + 1000, 1000, EPOCH)
+    forecast.note(EPOCH // 2, EMPTY + 2000 + (1 << 30), 2000, EPOCH)
+    assert forecast.bytes == EMPTY + 4000 + (1 << 30)
 
 
 def test_many_samples_of_a_stream_are_thinned():
     forecast = MemoryForecast()
     for records in range(10_000):
-        forecast.note(records, EMPTY + 1000 * records, 0)
+        forecast.note(records, EMPTY + 1000 * records, 1000 * records, 0)
     assert forecast.bytes == 0
-    forecast.note(10_000, EMPTY + 10_000_000, 20_000)
+    forecast.note(10_000, EMPTY + 10_000_000, 10_000_000, 20_000)
     assert forecast.bytes == EMPTY + 20_000_000
 
 
 def test_a_server_that_was_restored_begins_with_its_rows():
     forecast = MemoryForecast()
     for records in range(EPOCH // 2, 3 * EPOCH // 4, 500):
-        forecast.note(records, (5 << 30) + 1000 * (records - EPOCH // 2), EPOCH)
+        tables = (4 << 30) + 1000 * (records - EPOCH // 2)
+        forecast.note(records, (1 << 30) + tables, tables, EPOCH)
     assert forecast.bytes == pytest.approx((5 << 30) + 1000 * EPOCH // 2, rel=0.01)
 
 
@@ -101,8 +111,8 @@ def warnings(forecasts, servers, limit, rate=100_000):
     said = []
     for records in range(0, EPOCH, 500):
         for server in range(servers):
-            used = EMPTY + rate * records
-            if text := forecasts.note(server, records, used, limit, EPOCH):
+            tables = rate * records
+            if text := forecasts.note(server, records, EMPTY + tables, tables, limit, EPOCH):
                 said.append((records, text))
     return said
 

@@ -154,7 +154,7 @@ def test_the_last_servers_leave_and_come_again_as_other_incarnations():
     made = world.moved(3)
     assert made == [TerminateProcess(Start(ServerId(3), 0))]
     assert shares(world.job) == [5462, 5461, 5461]
-    assert world.job.server_draining(ServerId(3), 0, 3.0) == "it has no rows of the job"
+    assert world.job.server_draining(ServerId(3), 0, 3.0).outcome == "its rows are at other servers"
     world.job.process_exited(exited(ServerId(3)), 3.0)
     assert not any(isinstance(each, StartProcess) for each in world.instructions(3.0))
     with pytest.raises(WireError, match="keep each other's logs of updates, which takes two"):

@@ -1,0 +1,180 @@
+"""Servers that are told to end, and give their rows to the others. No I/O."""
+
+import numpy as np
+import pytest
+
+from shoal.master.job.instructions import MoveSlots, StartProcess, TakeCheckpoint, TerminateProcess
+from shoal.master.work.ids import ServerId, Start
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from tests.master.job.test_moves import World, shares
+from tests.master.strategies import exited
+
+GRACE = 28.0
+
+
+def world(**changes):
+    fields = {"num_ps": 3, "durability": "checkpoint", "relaunch_limit": 0}
+    return World(**(fields | changes))
+
+
+def told(world, server, now=2.0, incarnation=0, *, closed=False, seconds=GRACE):
+    """How a server stands that is told to end."""
+    return world.job.server_draining(ServerId(server), incarnation, now, seconds, closed=closed)
+
+
+def table(world, now=2.0):
+    """The table of the move that is to begin; None if none is."""
+    moves = [each.table for each in world.instructions(now) if isinstance(each, MoveSlots)]
+    return moves[0] if moves else None
+
+
+def move(world, wanted, now=2.0):
+    """A move to its end, and the checkpoint after it; what it had done at processes."""
+    world.job.move_begun(wanted, now)
+    world.job.move_committed(now)
+    made = world.job.take_instructions()
+    world.job.move_ended(1, 10, 1000, 1.0, 0.1, now)
+    world.again()
+    world.job.tick(now)
+    world.checkpoint(now)
+    return made
+
+
+def departed(world, server, now=2.0):
+    assert told(world, server, now).serves
+    return move(world, table(world, now), now)
+
+
+def back(world, server, incarnation=1, now=3.0):
+    world.job.server_registered(ServerId(server), incarnation, f"back:{server}", now)
+    move(world, table(world, now), now)
+
+
+def test_a_server_gives_its_rows_away_leaves_and_gets_its_share_again():
+    job = world()
+    assert told(job, 1).outcome is None
+    wanted = table(job)
+    assert (list(wanted.absent), wanted.dense, wanted.servers) == ([1], 1, 3)
+    job.job.move_begun(wanted, 2.0)
+    # Not in the middle of it, however long it takes.
+    assert told(job, 1, now=100.0).serves
+    job.job.move_committed(100.0)
+    made = job.job.take_instructions()
+    assert made == [TerminateProcess(Start(ServerId(1), 0)), StartProcess(Start(ServerId(1), 1))]
+    job.job.move_ended(5462, 10, 1000, 1.0, 0.1, 100.0)
+    assert shares(job.job) == [8192, 0, 8192]
+    assert told(job, 1).outcome == "its rows are at other servers"
+    assert job.job.server_addresses(3.0) == ["host:0", "", "host:2"]
+    assert job.job.members.servers_ready
+    # The end of the first process is no death of the second one.
+    job.job.process_exited(exited(ServerId(1)), 3.0)
+    assert TakeCheckpoint() in job.instructions(3.0)
+    job.checkpoint(3.0)
+    assert table(job, 4.0) is None
+    back(job, 1, now=5.0)
+    assert job.job.moves.routing.absent == ()
+    assert sorted(shares(job.job)) == [5461, 5461, 5462]
+    assert [each.index for each in job.job.members.servers] == [0, 1, 2]
+    assert job.job.server_addresses(6.0) == ["host:0", "back:1", "host:2"]
+    assert job.job.moves.routing.dense == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "server", "seconds"),
+    [
+        pytest.param({}, 0, GRACE, id="the first one"),
+        pytest.param({"durability": "log", "log_place": "peer"}, 1, GRACE, id="logs at servers"),
+        pytest.param({}, 1, 0.0, id="no time"),
+    ],
+)
+def test_others_take_no_more_pushes_and_wait_for_a_checkpoint(changes, server, seconds):
+    job = world(**changes)
+    assert not told(job, server, seconds=seconds).serves
+    assert table(job) is None
+    assert told(job, server, closed=True).outcome is None
+    assert job.job.take_instructions() == [TakeCheckpoint()]
+
+
+def test_a_server_whose_rows_need_longer_than_it_has_takes_a_checkpoint():
+    job = world()
+    status = pb.ServerStatus(tables=[pb.TableStatus(memory_bytes=1 << 30)])
+    job.job.servers.answered(ServerId(1), status)
+    assert not told(job, 1).serves
+    assert told(job, 1, seconds=200.0, incarnation=0).outcome is None
+
+
+def test_a_server_takes_a_checkpoint_if_its_rows_have_not_moved_in_time_or_cannot():
+    job = world()
+    job.job.checkpoint_begun(2.0)
+    assert told(job, 1).serves
+    assert table(job) is None  # while a checkpoint is taken
+    assert not told(job, 1, now=2.0 + GRACE / 2).serves
+    other = world()
+    assert told(other, 1).serves
+    other.job.move_begun(table(other), 2.0)
+    other.job.move_failed("no memory", 3.0)
+    assert not told(other, 1, now=3.0).serves
+    assert table(other, 10.0) is None
+
+
+def test_a_server_that_dies_while_its_rows_move_is_started_again_where_it_was():
+    job = world(relaunch_limit=3)
+    assert told(job, 2).serves
+    job.job.move_begun(table(job), 2.0)
+    job.job.process_exited(exited(ServerId(2)), 3.0)
+    assert StartProcess(Start(ServerId(2), 1)) in job.job.take_instructions()
+    job.job.move_failed("a server died meanwhile", 3.0)
+    job.job.server_registered(ServerId(2), 1, "again:2", 4.0)
+    assert table(job, 10.0) is None
+    assert job.job.server_addresses(10.0) == ["host:0", "host:1", "again:2"]
+    with pytest.raises(WireError, match="taken for dead"):
+        told(job, 2)
+
+
+def test_servers_leave_one_after_the_other_and_come_back_as_they_can():
+    job = world(num_ps=4)
+    departed(job, 2)
+    departed(job, 1)
+    assert job.job.moves.routing.absent == (1, 2)
+    assert shares(job.job) == [8192, 0, 0, 8192]
+    back(job, 2)
+    assert job.job.moves.routing.absent == (1,)
+    assert job.job.moves.routing.dense == 1
+    back(job, 1)
+    assert shares(job.job) == [4096] * 4
+
+
+def test_the_number_of_servers_changes_while_one_is_absent():
+    job = world()
+    departed(job, 1)
+    job.job.scale_servers(4, "", 2.0)
+    assert table(job) is None  # ps-3 is not there yet
+    job.job.server_registered(ServerId(3), 0, "new:3", 2.0)
+    move(job, table(job))
+    assert job.job.moves.routing.absent == (1,)
+    assert job.job.moves.routing.servers == 4
+    back(job, 1)
+    assert shares(job.job) == [4096] * 4
+    fewer = world()
+    departed(fewer, 1)
+    fewer.job.scale_servers(1, "", 2.0)
+    move(fewer, table(fewer))
+    assert shares(fewer.job) == [16384]
+    assert list(fewer.job.members.servers) == [ServerId(0)]
+    assert not fewer.job.members.joining
+
+
+def test_a_job_goes_on_without_a_server_that_cannot_be_started_again():
+    job = world()
+    departed(job, 1)
+    job.job.process_exited(exited(ServerId(1), 1), 3.0)
+    assert not job.job.ended
+    assert "The servers stay as they are" in job.job.record.messages[-1]
+    assert not job.job.moves.pending
+    weights = np.where(np.arange(16384) < 8192, 1.0, 2.0)
+    assert job.job.rebalance(weights, 4.0)
+    wanted = table(job, 4.0)
+    assert list(wanted.absent) == [1]
+    move(job, wanted, 4.0)
+    assert shares(job.job)[1] == 0
