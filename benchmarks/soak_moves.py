@@ -6,7 +6,8 @@ Jobs of two workers that count records in their own weights (tests/jobs/zoo/coun
 --durability=log. While such a job trains, its number of servers goes up and down at random, and
 before most of the changes a random process is told to die at a random point of the move: a server
 that sends or takes rows, the master before or after the decision, a worker between two
-acknowledgements; or a random process gets SIGKILL while rows move. At the end the exported rows say
+acknowledgements; or a random process gets SIGKILL while rows move. Where logs are in files, servers
+are told to end as well, and give their rows away. At the end the exported rows say
 how often each record was applied. Jobs follow one another until so many moves were completed.
 Exits with 1 at a difference.
 """
@@ -15,10 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,27 +72,47 @@ class Job:
         """Whether its command has not ended."""
         return self._running.process.poll() is None
 
-    def change(self) -> None:
-        """Another number of servers, and a death on the way there; waits for the move's end."""
+    def change(self, *, drains: bool) -> None:
+        """Another number of servers, or one that is told to end, and a death on the way there.
+
+        Waits for the move's end, or for the successor of the server.
+        """
         draw, before = self._draw, self.moves()
-        servers = draw.choice([n for n in range(self._least, MOST + 1) if n != self._servers])
         role = draw.choice(("ps", "ps", "master", "worker", "kill", ""))
         if role in POINTS:
             index = 0 if role == "master" else draw.randrange(min(2, self._servers))
             point = draw.choice(POINTS[role])
             name = point if draw.random() < 0.5 else f"{point}@{role}-{index}"
             (self._kills / name).touch()
-        if not self._scaled(servers):
+        if drains and self._servers > 1 and draw.random() < 0.5:
+            drained = draw.randrange(1, self._servers)
+            first = self._running.pid("ps", drained)
+            with contextlib.suppress(AssertionError, ProcessLookupError):
+                self._running.kill("ps", drained, signal.SIGTERM)
+            self._death(role)
+            self._until(
+                f"the successor of ps-{drained}",
+                lambda: self._running.pid("ps", drained) not in (None, first),
+            )
             return
+        servers = draw.choice([n for n in range(self._least, MOST + 1) if n != self._servers])
+        if self._scaled(servers):
+            self._death(role)
+            self._until(f"a move to {servers} servers", lambda: self.moves() > before)
+
+    def _death(self, role: str) -> None:
         if role == "kill":
-            time.sleep(draw.random() * 0.3)
-            victim = draw.choice(("ps", "master", "worker"))
+            time.sleep(self._draw.random() * 0.3)
+            victim = self._draw.choice(("ps", "master", "worker"))
             with contextlib.suppress(AssertionError, ProcessLookupError):
                 self._running.kill(victim, 0)
+
+    def _until(self, what: str, there: Callable[[], bool]) -> None:
+        """Wait, while the job runs."""
         give_up = time.monotonic() + PATIENCE
-        while self.runs and self.moves() <= before:
+        while self.runs and not there():
             if time.monotonic() > give_up:
-                raise TimeoutError(f"no move to {servers} servers was completed")
+                raise TimeoutError(f"waited {PATIENCE:g} s for {what}")
             time.sleep(0.1)
 
     def _scaled(self, servers: int) -> bool:
@@ -140,7 +163,7 @@ def one_job(folder: Path, data: Path, seed: int, most: int) -> tuple[int, str]:
         for _ in range(most):
             if not job.runs:
                 break
-            job.change()
+            job.change(drains=place == "file")
         for left in kills.iterdir():
             left.unlink()
         result = running.ended().succeeded().result
