@@ -36,10 +36,13 @@ def drain(
     process is killed.
     """
     give_up = time.monotonic() + grace - SPARE_SECONDS
-    request.seconds = grace - SPARE_SECONDS
     logger.info("told to end; asking what is to become of its rows")
     try:
-        while (reply := _answer(connection, request)).wait:
+        while True:
+            request.seconds = max(0.0, give_up - time.monotonic())
+            reply = _answer(connection, request)
+            if not reply.wait:
+                break
             if not reply.serve:
                 server.close()
                 request.closed = True

@@ -19,6 +19,9 @@ BYTES_PER_SECOND = 20e6
 """Of a server's tables, at least, as they move to others while the job trains on busy processors;
 docs/notes/master.md has what was measured."""
 
+FULL = 0.8
+"""Of the memory that a server may have: with the rows that come to it, more is too much."""
+
 
 class Departures:
     """The servers of one job that are to give away what they have."""
@@ -32,12 +35,14 @@ class Departures:
         """Whether the server has asked before."""
         return start in self._until
 
-    def ask(self, member: ServerMember, seconds: float, now: float) -> None:
+    def ask(self, member: ServerMember, members: Membership, seconds: float, now: float) -> None:
         """A server was told to end, and will be killed after so many seconds."""
         start = Start(member.id, member.incarnation)
         self._until[start] = now + SHARE * seconds
+        others = [each for each in members.servers.values() if each is not member]
         size = sum(table.memory_bytes for table in member.told.tables)
-        if size / BYTES_PER_SECOND > SHARE * seconds:
+        in_time = size / BYTES_PER_SECOND <= SHARE * seconds
+        if not (others and in_time and all(_has_room(each, size / len(others)) for each in others)):
             self._given_up.add(start)
 
     def waits(self, start: Start, now: float) -> bool:
@@ -68,3 +73,9 @@ class Departures:
             if member.state is ProcessState.ALIVE
             and self.waits(Start(member.id, member.incarnation), now)
         ]
+
+
+def _has_room(member: ServerMember, size: float) -> bool:
+    """Whether a server can take rows of so many bytes, as far as that is known."""
+    told = member.told
+    return not told.memory_limit or told.memory_bytes + size <= FULL * told.memory_limit

@@ -186,7 +186,7 @@ class Moves:
         start = Start(member.id, member.incarnation)
         if not self.departures.known(start):
             able = training and not self._logs_at_servers and member.id.index > 0
-            self.departures.ask(member, seconds if able else 0.0, now)
+            self.departures.ask(member, self._members, seconds if able else 0.0, now)
             if self.departures.waits(start, now):
                 told = f"{member.id} is told to end; first its rows move to the other servers"
                 self._record.note(now, told)

@@ -35,6 +35,17 @@ def test_a_table_that_is_not_whole_is_refused():
         Routing.from_message(message)
 
 
+def test_an_absent_server_has_nothing():
+    owners = np.where(Routing.even(3).owners == 1, 2, Routing.even(3).owners).astype(np.uint16)
+    table = Routing(2, 3, owners, dense=1, absent=(1,))
+    again = Routing.from_message(table.to_message())
+    assert (again.present, again.absent, again.dense) == ([0, 2], (1,), 1)
+    assert again.dense_slice(10, 1) == slice(10, 10)
+    for wrong in (Routing(2, 3, Routing.even(3).owners, 1, (1,)), Routing(2, 3, owners, 3, (1,))):
+        with pytest.raises(ValueError, match="absent"):
+            Routing.from_message(wrong.to_message())
+
+
 @pytest.mark.parametrize("servers", [0, SLOTS + 1])
 def test_an_impossible_number_of_servers_is_refused(servers):
     with pytest.raises(ValueError, match="servers must be from 1"):

@@ -5,15 +5,28 @@ import re
 import shutil
 import threading
 
+import numpy as np
 import pytest
 
 from shoal.checkpoints import manifests
-from shoal.checkpoints.folders import Attempt, Checkpoint, folder_name, newest_good, numbers
+from shoal.checkpoints.folders import (
+    Attempt,
+    Checkpoint,
+    begin,
+    complete,
+    folder_name,
+    newest_good,
+    numbers,
+)
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.checkpoint import cut, write_shard
+from shoal.proto.routing import Routing
+from shoal.ps.checkpoint import cut, write_empty_shard, write_shard
+from shoal.ps.progress import Progress
+from shoal.ps.pushes import PushRegister
+from shoal.ps.restoring import restore
 from tests.ps.groups import IDS, Group, restored
 
 
@@ -151,6 +164,33 @@ def test_a_checkpoint_without_its_manifest_or_in_anothers_place_is_none(tmp_path
     found, refused = newest_good(LocalStorage(tmp_path))
     assert found is None
     assert [manifests.MANIFEST in str(error) for error in refused] == [True, True]
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 4])
+def test_a_checkpoint_without_a_server_that_is_absent_restores_on_any_number(tmp_path, servers):
+    group = Group(3)
+    group.push(1)
+    group.push(2)
+    before = group.content()
+    group.save(tmp_path, 1)
+    owners = np.where(group.routing.owners == 1, 2, group.routing.owners).astype(np.uint16)
+    routing = Routing(2, 3, owners, dense=1, absent=(1,))
+    opened = Checkpoint(open_storage(str(tmp_path)), 1)
+    registers = [PushRegister() for _ in range(3)]
+    models = [restore(opened, i, routing, registers[i], Progress()) for i in range(3)]
+    attempt = begin(open_storage(str(tmp_path)), 2, "job")
+    cuts = {i: cut(models[i], registers[i]) for i in routing.present}
+    shards = {i: write_shard(attempt, i, routing, models[i], cuts[i]) for i in routing.present}
+    shards[1] = write_empty_shard(attempt, 1, routing, models[0].spec, cuts[0])
+    complete(attempt, [shards[i] for i in range(3)], {})
+    Checkpoint(open_storage(str(tmp_path)), 2).verify()
+    again = restored(tmp_path, 2, servers)
+    assert again.content() == before
+    has = [
+        [(each.identity.worker, each.identity.sequence) for each in register.last()]
+        for register in again.pushes
+    ]
+    assert has == [[(0, 2)]] * servers
 
 
 def test_a_failed_write_leaves_the_model_as_it_was(tmp_path):

@@ -34,6 +34,9 @@ ROUTING_ERRORS = (pb.STALE_ROUTING, pb.NOT_OWNER)
 
 Frame = bytes | Pieces
 
+NOWHERE = "127.0.0.1:1"
+"""Where a server is that was absent when a worker began, until it is asked for: nobody answers."""
+
 
 class DenseValues:
     """The flat dense vectors as a worker has them, of which servers own slices.
@@ -146,7 +149,7 @@ class ServerCalls:
             circuit = self._circuit(
                 f"parameter server {server}",
                 partial(self._locate, server),
-                address,
+                address or NOWHERE,
                 peer=peer_name(self._token, "ps", server),
                 server=server,
             )

@@ -96,12 +96,21 @@ def test_others_take_no_more_pushes_and_wait_for_a_checkpoint(changes, server, s
     assert job.job.take_instructions() == [TakeCheckpoint()]
 
 
-def test_a_server_whose_rows_need_longer_than_it_has_takes_a_checkpoint():
+@pytest.mark.parametrize(
+    ("size", "used", "seconds", "moves"),
+    [
+        pytest.param(1 << 30, 1 << 30, GRACE, False, id="no time"),
+        pytest.param(1 << 30, 1 << 30, 120.0, True, id="time"),
+        pytest.param(1 << 30, 3 << 30, 120.0, False, id="no memory"),
+    ],
+)
+def test_rows_move_only_where_there_is_time_and_memory_for_them(size, used, seconds, moves):
     job = world()
-    status = pb.ServerStatus(tables=[pb.TableStatus(memory_bytes=1 << 30)])
-    job.job.servers.answered(ServerId(1), status)
-    assert not told(job, 1).serves
-    assert told(job, 1, seconds=200.0, incarnation=0).outcome is None
+    tables = [pb.TableStatus(memory_bytes=size)]
+    for server in range(3):
+        status = pb.ServerStatus(memory_bytes=used, memory_limit=4 << 30, tables=tables)
+        job.job.servers.answered(ServerId(server), status)
+    assert told(job, 1, seconds=seconds).serves == moves
 
 
 def test_a_server_takes_a_checkpoint_if_its_rows_have_not_moved_in_time_or_cannot():

@@ -36,6 +36,21 @@ def test_no_server_has_much_more_than_the_mean_and_its_heaviest_slot(weights, se
         assert loads.max() <= before.max() + 1e-9
 
 
+@given(
+    servers=st.integers(2, 8),
+    absent=st.sets(st.integers(1, 7), max_size=3),
+    start=st.lists(st.integers(0, 9), min_size=64, max_size=64),
+)
+def test_absent_servers_have_none_and_the_others_equal_shares(servers, absent, start):
+    absent = sorted(each for each in absent if each < servers)
+    new = balanced(np.array(start, np.uint16), servers, absent=absent)
+    shares = np.bincount(new, minlength=servers)
+    assert not shares[absent].any()
+    there = np.delete(shares, absent)
+    assert there.sum() == 64
+    assert there.max() - there.min() <= 1
+
+
 def test_within_the_tolerance_nothing_moves():
     owners = Routing.even(2).owners
     weights = np.ones(owners.size)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import UserError
 from shoal.native import values
+from shoal.native.ids import slot_of
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import frames
@@ -112,6 +113,44 @@ def test_a_push_routed_by_an_old_table_arrives_once_by_the_new_one(registered):
     pulled = group.pull([[IDS]], training=True)
     np.testing.assert_array_equal(pulled.rows[0], -np.ones((100, 2)))
     np.testing.assert_array_equal(pulled.trainable, -np.ones(7))
+
+
+def test_workers_pass_over_a_server_that_is_absent_and_find_it_when_it_is_back(
+    cluster, server_group
+):
+    """1. server 1 gives away what it has, and ends; 2. a worker that knew it, and a new one, pull,
+    push and read without it; 3. it comes again elsewhere, and gets its part of a push, once."""
+    made = cluster(3)
+    made.reroute(Routing(1, 3, Routing.even(3).owners, dense=1))
+    group = server_group(made)
+    dense = np.zeros(7, np.float32), np.zeros(0, np.float32)
+    group.register(spec(), *dense)
+    group.pull([[IDS]], training=True)
+    without = np.where(Routing.even(3).owners == 1, 2, Routing.even(3).owners).astype(np.uint16)
+    made.reroute(Routing(2, 3, without, dense=1, absent=(1,)))
+    made.stop(1)
+    made.addresses[1] = ""
+    late = server_group(made, worker=1)
+    late.register(spec(), *dense)
+    for each in (group, late):
+        pulled = each.pull([[IDS]], training=True)
+        assert (each.routing.epoch, len(pulled.versions)) == (2, 3)
+        each.push(push_of(pulled, 1.0))
+        assert not each.away
+        read = {int(each) for ids, _ in each.read_table(0) for each in ids}
+        assert read >= set(IDS[without[slot_of(IDS)] == 2].tolist())
+    group.assign_rows(0, IDS, np.full((100, 2), 5.0, np.float32))
+
+    pulled = group.pull([[IDS]], training=True)
+    np.testing.assert_array_equal(pulled.rows[0], np.full((100, 2), 5.0))
+    back = Routing(3, 3, Routing.even(3).owners, dense=1)
+    made.servers[1] = ParameterServer(1, back)
+    made.start(1)
+    made.servers[1].registration.join(spec())
+    made.reroute(back)
+    for each in (group, late):
+        each.push(push_of(pulled, 1.0))
+    assert made.servers[1].model.version == 2
 
 
 def test_a_server_that_lost_all_gets_first_values_as_the_new_table_divides_them(registered):
