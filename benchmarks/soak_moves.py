@@ -15,6 +15,7 @@ Exits with 1 at a difference.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import sys
@@ -87,8 +88,9 @@ class Job:
         if drains and self._servers > 1 and draw.random() < 0.5:
             drained = draw.randrange(1, self._servers)
             first = self._running.pid("ps", drained)
-            with contextlib.suppress(AssertionError, ProcessLookupError):
-                self._running.kill("ps", drained, signal.SIGTERM)
+            if first is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(first, signal.SIGTERM)
             self._death(role)
             self._until(
                 f"the successor of ps-{drained}",

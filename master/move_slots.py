@@ -207,6 +207,9 @@ class _Move:
         sources = {ServerId(int(each)) for each in np.unique(before.owners[moving])}
         self._sources = {each: place for each, place in there.routed.items() if each in sources}
         self._since = dict.fromkeys(there.routed, 0)
+        # Those that leave are told to end, and hear no more of tables.
+        present = set(after.present)
+        self._staying = {each: at for each, at in there.all.items() if each.index in present}
         # Of the dense variables; they go when nothing changes any more.
         self._of_dense: dict[ServerId, Place] = {}
         if after.dense != before.dense:
@@ -240,7 +243,7 @@ class _Move:
             faults.point("before-move-committed")
             commit(self._there.all)
             faults.point("move-committed")
-            self._of(self._there.all, self._set_routing)
+            self._of(self._staying, self._set_routing)
         now = time.monotonic()
         return Moved(self._slots, self._rows, self._size, now - began, now - frozen)
 

@@ -30,6 +30,7 @@ from shoal.ps.update_log.sinks import (
     Gap,
     LogDamagedError,
     LogLostError,
+    LogTakenError,
     Standing,
     TakenLog,
 )
@@ -70,6 +71,8 @@ class FileSink:
         # Of the last entry: written by the thread, and read from a log that was taken.
         self._number = 0
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
@@ -141,7 +144,9 @@ class FileSink:
 
     def close(self) -> None:
         """See Sink."""
-        self._queue.put(None)
+        with self._closing:
+            self._closed = True
+            self._queue.put(None)
         self._thread.join()
 
     # ------------------------------------------------------------ segments
@@ -221,7 +226,11 @@ class FileSink:
     # ------------------------------------------------------------ writing
 
     def _queued(self, write: _Write) -> Callable[[], None]:
-        self._queue.put(write)
+        with self._closing:
+            if self._closed:
+                # Nobody would write it, and who waited for it would do so for ever.
+                raise LogTakenError("this server ends")
+            self._queue.put(write)
 
         def wait() -> None:
             try:

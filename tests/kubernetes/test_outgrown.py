@@ -8,17 +8,17 @@ import pyarrow.parquet
 
 from tests.kubernetes.jobs import ZOO, result_in
 
-RECORDS = 75_000
+RECORDS = 600_000
 
 
 def test_a_job_whose_tables_outgrow_its_servers_gets_more_and_finishes(shoal):
-    """One row a record, of 1,024 values and 1,024 of Adagrad: 600 MB, and two servers have 880.
+    """One row a record, of 64 values and 64 of Adagrad: 360 MB, and two servers have 730.
 
-    Each of them needs 90 MB as an empty process, about 130 for checkpoints, and some for logs.
+    Each of them needs 90 MB as an empty process, about as much for checkpoints, and some for logs.
     """
     ids = np.random.default_rng(1).permutation(RECORDS).astype(np.int64)
     frame = pd.DataFrame({"id": ids, "label": (ids % 2).astype(np.float32)})
-    frame.to_parquet(shoal.path / "train.parquet", row_group_size=5_000)
+    frame.to_parquet(shoal.path / "train.parquet", row_group_size=20_000)
     shutil.copytree(ZOO, shoal.path / "zoo")
     flags = shoal.flags(
         "outgrown",
@@ -27,17 +27,17 @@ def test_a_job_whose_tables_outgrow_its_servers_gets_more_and_finishes(shoal):
         training_data="/work/train.parquet",
         output="/work/out",
         num_ps="2",
-        servers="2:5",
+        servers="2:6",
         workers="1:1",
         autoscale="on",
         num_epochs="1",
-        minibatch_size="64",
+        minibatch_size="256",
         log_mb="16",
         checkpoint_steps="500",
         checkpoint_dir="/work/checkpoints",
         relaunch_limit="0",
         ps_resource_request="cpu=0.02,memory=60Mi",
-        ps_resource_limit="memory=420Mi",
+        ps_resource_limit="memory=350Mi",
     )
     done = shoal("train", *flags)
     assert done.returncode == 0, done.stdout + done.stderr

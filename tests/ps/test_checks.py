@@ -1,6 +1,7 @@
 """Pushes are applied whole or not at all: frames of workers, changed at random, over real gRPC."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -363,3 +364,21 @@ def test_a_server_that_applied_a_part_of_a_push_ends_and_its_log_makes_it_whole(
             uses.update(zip(ids.tolist(), counts.tolist(), strict=True))
         assert uses == {7: 2, 9973: 1, 2 * 9973: 1}
     sink.close()
+
+
+def test_a_push_at_the_end_of_a_server_is_refused_and_waits_for_no_log(tmp_path):
+    """Its log is closed, so that nobody would answer; a worker sends it to the successor."""
+    made = Server(tmp_path)
+    made.sink.close()
+    refused = []
+
+    def push():
+        with pytest.raises(WireError, match="NOT_READY: this server ends"):
+            made.push(frames.encode(*made.original()))
+        refused.append(made.server.model.version)
+
+    thread = threading.Thread(target=push, daemon=True)
+    thread.start()
+    thread.join(60)
+    made.close()
+    assert refused == [0]
