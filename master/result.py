@@ -36,6 +36,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     ledger: also has `pending`, what a failed or stopped job did not come to.
     """
     phases, record = job.phases, job.record
+    # Also those that are absent at the end.
+    servers = [*job.members.servers.values(), *job.members.joining.values()]
     results = job.work.evaluation_results
     ledger = job.work.ledger
     training_seconds = record.training_seconds(now)
@@ -77,8 +79,8 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "deaths": sum(member.deaths for member in job.members.workers.values()),
         },
         "servers": {
-            "starts": sum(member.starts for member in job.members.servers.values()),
-            "deaths": sum(member.deaths for member in job.members.servers.values()),
+            "starts": sum(member.starts for member in servers),
+            "deaths": sum(member.deaths for member in servers),
             "lost_records": sum(job.work.copies.lacked.values()),
             "lost_pushes": sum(lost.count for lost in job.work.copies.lost.values()),
         },

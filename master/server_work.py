@@ -112,6 +112,14 @@ def _there(job: Job, table: pb.RoutingTable) -> Servers:
     )
 
 
+def _begin_move(table: pb.RoutingTable, job: Job, now: float) -> int | None:
+    """Have a move begin; its attempt. None if an export has become due since it was ordered."""
+    if job.work.follow_ups.idle and job.phases.phase is Phase.TRAINING:
+        return job.move_begun(table, now)
+    job.moves.called_off()
+    return None
+
+
 def _commit_move(
     table: pb.RoutingTable, places: Mapping[ServerId, Place], job: Job, now: float
 ) -> None:
@@ -126,6 +134,22 @@ def _commit_move(
     if job.members.fencing:
         raise MovingError("a worker died meanwhile")
     job.move_committed(now)
+
+
+def _fenced(fence: FenceWorker, said: Mapping[ServerId, Said], job: Job, now: float) -> bool:
+    # One may have registered since it was looked at last, and told already what it has: what the
+    # incarnation before it had is no answer any more.
+    servers = job.members.servers
+    if said.keys() != servers.keys():
+        return False
+    if any(Place.of(servers[each]).incarnation != said[each].incarnation for each in said):
+        return False
+    # By index. One that is absent will have what the others have.
+    pushes = [next(iter(said.values())).push] * job.moves.routing.servers
+    for server, each in said.items():
+        pushes[server.index] = each.push
+    job.fenced(fence.worker, fence.incarnation, pushes, now)
+    return True
 
 
 def _fixed(job: Job, now: float) -> dict[str, Any]:
@@ -279,8 +303,10 @@ class ServerWork:
             self._job.answer(partial(_commit_move, message, places))
             decided = True
 
+        attempt = self._job.answer(partial(_begin_move, message))
+        if attempt is None:
+            return
         try:
-            attempt = self._job.answer(lambda job, now: job.move_begun(message, now))
             moved = self._mover.move(before, message, attempt, there, commit)
         except Exception as error:
             if not isinstance(error, MovingError):
@@ -352,20 +378,7 @@ class ServerWork:
 
     def fenced(self, fence: FenceWorker, said: Mapping[ServerId, Said]) -> bool:
         """Tell the job that all servers refuse a worker; as `Fences` has it."""
-
-        def change(job: Job, now: float) -> bool:
-            # One may have registered since it was looked at last, and told already what it has:
-            # what the incarnation before it had is no answer any more.
-            servers = job.members.servers
-            if said.keys() != servers.keys():
-                return False
-            if any(Place.of(servers[each]).incarnation != said[each].incarnation for each in said):
-                return False
-            pushes = [each.push for each in said.values()]
-            job.fenced(fence.worker, fence.incarnation, pushes, now)
-            return True
-
-        return self._job.apply(change)
+        return self._job.apply(partial(_fenced, fence, said))
 
     def _fencing_failed(self, error: Exception) -> None:
         if self._ending.is_set():

@@ -66,4 +66,4 @@ def _answer(connection: rpc.Connection, request: pb.DrainRequest) -> pb.DrainRep
     except WireError as error:
         if error.kind != pb.NOT_READY:
             raise
-        return pb.DrainReply(wait=True)
+        return pb.DrainReply(wait=True, serve=not request.closed)

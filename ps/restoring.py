@@ -63,7 +63,7 @@ def restore(
     model.epoch = checkpoint.routing.epoch
     everything = range(len(checkpoint.shards))
     same_dense = checkpoint.routing.dense == servers
-    own = same_dense and server < len(checkpoint.shards)
+    own = same_dense and server in checkpoint.routing.present
     owned = None
     # A shard of the same cut holds all that is ours.
     if not checkpoint.same_cut(routing):

@@ -110,7 +110,7 @@ class Assignments:
     def _requester(self, member: WorkerMember) -> Requester:
         # A task that failed on this worker is for another to try, if one will ask soon.
         others = self._leases.others_than(member.id)
-        still = not self._moves.under_way
+        still = not self._moves.begun_or_settling
         return Requester(member.id.index, others, self._duty(member.id), exports=still)
 
     def _duty(self, worker: WorkerId) -> Duty:

@@ -7,17 +7,22 @@ clock. What moves when is moves.py's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shoal.master.job.members import ProcessState, ServerMember
 from shoal.master.job.membership import Membership
 from shoal.master.work.ids import Start
 
 SHARE = 0.5
-"""Of the time until it is killed, for a server's rows to move. The rest is for a checkpoint, if
-they could not."""
+"""Of the time until a server is killed, for the move to begin; the other half is for the move, or
+for a checkpoint if none has begun."""
 
 BYTES_PER_SECOND = 20e6
 """Of a server's tables, at least, as they move to others while the job trains on busy processors;
-docs/notes/master.md has what was measured."""
+the notes on the master say what was measured."""
+
+DENSE_BYTES = 12
+"""Of an element of the dense variables: its value, and two slots of an optimizer."""
 
 FULL = 0.8
 """Of the memory that a server may have: with the rows that come to it, more is too much."""
@@ -28,6 +33,8 @@ class Departures:
 
     def __init__(self) -> None:
         self._until: dict[Start, float] = {}
+        self._seconds: dict[Start, float] = {}
+        self._ending = False
         self._given_up: set[Start] = set()
         self._gone: set[Start] = set()
 
@@ -35,27 +42,28 @@ class Departures:
         """Whether the server has asked before."""
         return start in self._until
 
-    def ask(self, member: ServerMember, members: Membership, seconds: float, now: float) -> None:
+    def ask(self, start: Start, seconds: float, now: float) -> None:
         """A server was told to end, and will be killed after so many seconds."""
-        start = Start(member.id, member.incarnation)
         self._until[start] = now + SHARE * seconds
-        others = [each for each in members.servers.values() if each is not member]
-        size = sum(table.memory_bytes for table in member.told.tables)
-        in_time = size / BYTES_PER_SECOND <= SHARE * seconds
-        if not (others and in_time and all(_has_room(each, size / len(others)) for each in others)):
-            self._given_up.add(start)
+        self._seconds[start] = seconds
 
     def waits(self, start: Start, now: float) -> bool:
         """Whether the rows of a server that asked may still begin to move."""
-        return start not in self._given_up and now < self._until.get(start, now)
+        given_up = self._ending or start in self._given_up
+        return not given_up and now < self._until.get(start, now)
 
     def refuse(self, start: Start) -> None:
         """A server takes a checkpoint, and does not wait any more."""
         self._given_up.add(start)
 
-    def give_up(self) -> None:
-        """A move has failed: those that wait take a checkpoint."""
+    def refuse_all(self) -> None:
+        """All that wait take a checkpoint."""
         self._given_up.update(self._until)
+
+    def end(self) -> None:
+        """The master is about to end: nobody is to wait for a move that has not begun."""
+        self.refuse_all()
+        self._ending = True
 
     def gone(self, start: Start) -> bool:
         """Whether a server has nothing any more."""
@@ -65,17 +73,53 @@ class Departures:
         """A server has given away what it had."""
         self._gone.add(Start(member.id, member.incarnation))
 
-    def waiting(self, members: Membership, now: float) -> list[int]:
-        """The servers, by index, whose rows are to move now."""
+    def waiting(self, members: Membership, now: float) -> list[ServerMember]:
+        """The servers whose rows may still begin to move."""
         return [
-            member.id.index
+            member
             for member in members.servers.values()
-            if member.state is ProcessState.ALIVE
-            and self.waits(Start(member.id, member.incarnation), now)
+            if member.state is ProcessState.ALIVE and self.waits(_start_of(member), now)
         ]
 
+    def due(self, members: Membership, now: float) -> list[int]:
+        """The servers, by index, whose rows are to move now.
 
-def _has_room(member: ServerMember, size: float) -> bool:
-    """Whether a server can take rows of so many bytes, as far as that is known."""
-    told = member.told
-    return not told.memory_limit or told.memory_bytes + size <= FULL * told.memory_limit
+        All that wait together, or none: without time, or memory at the others, they take a
+        checkpoint. Nothing is known of that before they have said how they are.
+        """
+        leaving = self.waiting(members, now)
+        staying = [each for each in members.servers.values() if each not in leaving]
+        if not leaving or not all(each.told.seconds for each in members.servers.values()):
+            return []
+        rows = sum(map(_rows_of, leaving))
+        seconds = min(self._seconds[_start_of(each)] for each in leaving)
+        in_time = rows <= BYTES_PER_SECOND * SHARE * seconds
+        if in_time and staying and _have_room(staying, leaving, rows):
+            return [each.id.index for each in leaving]
+        self.refuse_all()
+        return []
+
+
+def _start_of(member: ServerMember) -> Start:
+    return Start(member.id, member.incarnation)
+
+
+def _rows_of(member: ServerMember) -> int:
+    return sum(table.memory_bytes for table in member.told.tables)
+
+
+def _have_room(staying: Sequence[ServerMember], leaving: Sequence[ServerMember], rows: int) -> bool:
+    """Whether servers can take the rows of others, and what they get of the dense variables.
+
+    These are divided among the servers before the first one that leaves.
+    """
+    first = min(each.id.index for each in leaving)
+    elements = sum(each.told.dense_elements for each in (*staying, *leaving))
+    for each in staying:
+        more = rows / len(staying)
+        if each.id.index < first:
+            more += DENSE_BYTES * (elements / first - each.told.dense_elements)
+        limit = each.told.memory_limit
+        if limit and each.told.memory_bytes + more > FULL * limit:
+            return False
+    return True

@@ -148,7 +148,7 @@ class Job:
         in each server's shard; none with --sync.
         """
         self.resumptions.append(token)
-        servers = self.moves.routing.servers
+        before = self.moves.routing
         self.config = replace(self.config, **changes)
         self.members.resume(self.config)
         self.servers.resumed(self.config)
@@ -157,7 +157,7 @@ class Job:
         self.stragglers = Stragglers(self.config.scale_seconds)
         self.server_scaler = ServerScaler(self.config)
         self.moves.resumed(self.config)
-        same_servers = self.config.sync or servers == self.config.num_ps
+        same_servers = self.config.sync or before.servers == before.dense == self.config.num_ps
         self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
         self.start_waits.resumed(self.config)
         self.clocks.clear()
@@ -221,9 +221,9 @@ class Job:
     def move_committed(self, now: float) -> None:
         """All rows are where they are to be: from now on the new table holds."""
         self.moves.committed(now)
-        servers = self.moves.routing.servers
-        self.work.copies.have_servers(servers)
-        self.servers.memory.have(servers)
+        routing = self.moves.routing
+        self.work.copies.have_servers(routing.servers, routing.present)
+        self.servers.memory.have(routing.servers)
 
     def move_ended(
         self, slots: int, rows: int, size: int, seconds: float, paused: float, now: float
@@ -526,7 +526,11 @@ class Job:
             return Drained("it has no rows of the job")
         training = self.phases.phase is Phase.TRAINING
         if not closed:
-            return Drained(None, self.moves.departs(member, seconds, now, training=training))
+            # Where another one waits for a checkpoint, that has all of this one as well; after it
+            # that other one is away, and nothing could move.
+            able = training and not self.checkpoints.drains.pending
+            return Drained(None, self.moves.departs(member, seconds, now, able=able))
+        self.moves.departures.refuse_all()
         return Drained(self.checkpoints.draining(start, now))
 
     def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:

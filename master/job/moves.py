@@ -119,6 +119,11 @@ class Moves:
         return self._stage is not Moving.IDLE
 
     @property
+    def begun_or_settling(self) -> bool:
+        """Whether rows move, by the journal: a move that is about to begin is not in it."""
+        return self._stage in (Moving.BEGUN, Moving.SETTLING)
+
+    @property
     def pending(self) -> bool:
         """Whether servers are to come or to leave, or slots to move."""
         changes = self.servers_wanted != self.routing.servers
@@ -177,22 +182,23 @@ class Moves:
             return None
         return self._table(owners, before.servers, before.absent).to_message()
 
-    def departs(self, member: ServerMember, seconds: float, now: float, *, training: bool) -> bool:
+    def departs(self, member: ServerMember, seconds: float, now: float, *, able: bool) -> bool:
         """A server was told to end: whether it serves on, and gives what it has to the others.
 
-        seconds: until it is killed. With logs at servers nothing would be won: what has moved is
-        safe with the next checkpoint only. The first server has dense slices always.
+        seconds: until it is killed. able: rows may move at all. With logs at servers nothing would
+        be won: what has moved is safe with the next checkpoint only. The first server has dense
+        slices always.
         """
         start = Start(member.id, member.incarnation)
+        able = able and not self._logs_at_servers and member.id.index > 0
         if not self.departures.known(start):
-            able = training and not self._logs_at_servers and member.id.index > 0
-            self.departures.ask(member, self._members, seconds if able else 0.0, now)
+            self.departures.ask(start, seconds if able else 0.0, now)
             if self.departures.waits(start, now):
                 told = f"{member.id} is told to end; first its rows move to the other servers"
                 self._record.note(now, told)
         if self._next is not None and member.id.index in self._next.absent:
             return True
-        if training and self.departures.waits(start, now):
+        if able and self.departures.waits(start, now):
             return True
         self.departures.refuse(start)
         return False
@@ -215,18 +221,28 @@ class Moves:
                 servers = self.routing.servers
         return Routing(self.routing.epoch + 1, servers, owners, dense, tuple(absent))
 
-    def _wanted_next(self, now: float) -> tuple[np.ndarray, Sequence[int]] | None:
-        """Where slots are to be after the next move, and who is absent then; None: no move."""
-        leaving = self.departures.waiting(self._members, now)
-        absent = sorted({*self.routing.absent, *leaving})
+    def _wanted_next(self, now: float) -> tuple[np.ndarray, int, Sequence[int]] | None:
+        """Where slots are to be after the next move, of so many servers, and who is absent then.
+
+        None: nothing is to move.
+        """
+        leaving = self.departures.due(self._members, now)
         if leaving:
             # At once, whatever else is wanted: they have little time.
-            return balanced(self.routing.owners, self.routing.servers, absent=absent), absent
+            return self._among(self.routing.servers, [*self.routing.absent, *leaving])
+        absent = [each for each in self.routing.absent if not self._is_there(each)]
         if any(not self._is_there(index) for index in self._coming):
-            return None
-        absent = [each for each in absent if not self._is_there(each)]
+            # They may take long to come. One that is back does not wait for them.
+            back = len(absent) < len(self.routing.absent)
+            return self._among(self.routing.servers, absent) if back else None
         owners = self._owners_wanted(absent)
-        return None if owners is None else (owners, absent)
+        if owners is None:
+            return None
+        # One that is to leave stays until it has no slots.
+        return owners, max(self.servers_wanted, int(owners.max()) + 1), absent
+
+    def _among(self, servers: int, absent: list[int]) -> tuple[np.ndarray, int, Sequence[int]]:
+        return balanced(self.routing.owners, servers, absent=absent), servers, sorted(absent)
 
     @property
     def _coming(self) -> range:
@@ -273,16 +289,17 @@ class Moves:
         wanted = self._wanted_next(now)
         if wanted is None:
             return
-        owners, absent = wanted
+        owners, servers, absent = wanted
         if self._logs_at_servers:
             owners = first_step(self.routing, owners, self._members.servers)
-        # One that is to leave stays until it has no slots.
-        servers = max(self.servers_wanted, int(owners.max()) + 1)
-        if self.departures.waiting(self._members, now):
-            servers = self.routing.servers
+            servers = max(servers, int(owners.max()) + 1)
         table = self._table(owners, servers, [each for each in absent if each < servers])
         self._go(Moving.ORDERED)
         self._instructions.append(MoveSlots(table.to_message()))
+
+    def called_off(self) -> None:
+        """The move that was about to begin does not: meanwhile rows have to stay."""
+        self._go(Moving.IDLE)
 
     def begun(self, table: pb.RoutingTable) -> None:
         """Rows begin to move."""
@@ -341,8 +358,11 @@ class Moves:
 
     def failed(self, why: str, now: float) -> None:
         """The move was given up, and all servers know it: the table stays."""
+        leaving = () if self._next is None else self._next.absent
         self._next = None
-        self.departures.give_up()
+        for server in map(ServerId, leaving):
+            if (member := self._members.servers.get(server)) is not None:
+                self.departures.refuse(Start(server, member.incarnation))
         self._go(Moving.IDLE)
         self.failures += 1
         self._tries += 1

@@ -35,6 +35,10 @@ MISSED_TO_BE_KILLED = 2
 """Workers that end one after the other as they cannot reach a server that answers the master."""
 
 
+ABSENT_PAUSE = 60.0
+"""Seconds before a server that the job can do without is started again, if it failed too often."""
+
+
 class ServerLifecycle:
     """The servers of a job."""
 
@@ -252,10 +256,14 @@ class ServerLifecycle:
         if self._phases.phase.ended or server in self._members.former:
             return
         self._record.note(now, f"{member.id} died ({exited.cause})")
+        joins = server in self._members.joining
         decision = supervisor.after_server_death(
-            member, exited, self._config, self._phases.phase, now
+            member, exited, self._config, self._phases.phase, now, joins=joins
         )
-        if isinstance(decision, supervisor.GiveUp) and server in self._members.joining:
+        if isinstance(decision, supervisor.GiveUp) and server.index in self._moves.routing.absent:
+            self._record.note(now, f"warning: {decision.failure.message}. The job goes on without")
+            decision = supervisor.Relaunch(ABSENT_PAUSE)
+        elif isinstance(decision, supervisor.GiveUp) and joins:
             self._moves.joiner_failed(decision.failure.message, now)
             return
         if isinstance(decision, supervisor.GiveUp):

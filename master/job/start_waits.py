@@ -69,9 +69,10 @@ class StartWaits:
         # Without the other workers it goes on, and they may come yet.
         enough = members.workers_alive >= min(min_workers, members.workers_expected)
         for process, wait in self._waits.items():
-            server = isinstance(process, ServerId)
+            # A server that has no rows yet, or has them no more, the job can do without.
+            needed = process in members.servers if isinstance(process, ServerId) else not enough
             said = self._late(wait, process.role, now)
-            if said and (server or not enough):
+            if said and needed:
                 member = _member(members, process)
                 if member is not None and _still(member, wait.start):
                     return Failure.of_user(f"{process} could not start{said}: {wait.why}")

@@ -63,15 +63,21 @@ def death_at_records(member: WorkerMember, exited: Exited) -> Failure:
 
 
 def after_server_death(
-    member: ServerMember, exited: Exited, config: JobConfig, phase: Phase, now: float
+    member: ServerMember,
+    exited: Exited,
+    config: JobConfig,
+    phase: Phase,
+    now: float,
+    *,
+    joins: bool = False,
 ) -> Relaunch | GiveUp:
     """Whether a dead server is started again, to restore a checkpoint or --restore-from.
 
-    To be asked once for each death.
+    To be asked once for each death. joins: it had nothing of the job yet.
     """
     died = f"parameter server {member.id} died ({exited.cause})"
     begun = phase not in (Phase.STARTING, Phase.DESCRIBING)
-    if config.sync and begun and config.durability != "log":
+    if config.sync and begun and config.durability != "log" and not joins:
         return GiveUp(
             Failure.internal(
                 f"{died}. Without a log of updates a server's death ends a job with --sync: what "

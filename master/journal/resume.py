@@ -175,7 +175,8 @@ def _check(
     checkpoint.check_files()
     # With another number of servers the job forgets which pushes there were, so that it could not
     # go on from an older checkpoint after that. With --sync the journal says what is in each.
-    same = job.config.sync or job.moves.routing.servers == config.num_ps
+    before = job.moves.routing
+    same = job.config.sync or before.servers == before.dense == config.num_ps
     if not same or _has_log(job, folder):
         checkpoint.verify()
 

@@ -18,7 +18,7 @@ knowledge at once. No I/O and no clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.master.work.applied import AppliedPush, LastPush, sequence_of
@@ -307,10 +307,13 @@ class Copies:
 
     # ------------------------------------------------------------ servers come and leave
 
-    def have_servers(self, servers: int) -> None:
-        """The job has so many servers from now on, and each has what all others have."""
+    def have_servers(self, servers: int, present: Collection[int]) -> None:
+        """The job has so many servers from now on, and each has what all others have.
+
+        present: those that are not absent, by index. The others begin anew when they are back.
+        """
         self._servers = servers
-        self._restarts = {at: each for at, each in self._restarts.items() if at < servers}
+        self._restarts = {at: each for at, each in self._restarts.items() if at in present}
 
     # ------------------------------------------------------------ resuming
 

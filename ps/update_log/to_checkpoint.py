@@ -14,6 +14,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,13 +30,16 @@ from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
 from shoal.ps import moved_rows
-from shoal.ps.checkpoint import cut, write_shard
+from shoal.ps.checkpoint import cut, write_empty_shard, write_shard
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
 from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.replay import recover
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import ShardEntry
 
 
 @click.command()
@@ -71,8 +75,9 @@ def recovered(
     """
     storage, servers = open_storage(root), routing.servers
     attempt = Attempt(storage.child(folder_name(number)), number, nonce)
-    shards, replayed, why, seen = [], 0, [], Seen()
-    for server in range(servers):
+    shards: dict[int, ShardEntry] = {}
+    replayed, why, seen = 0, [], Seen()
+    for server in routing.present:
         pushes = PushRegister()
         restored = partial(_restored, storage, base, server, routing, pushes)
         sink = FileSink(logs, server, 0, sync=False)
@@ -89,12 +94,19 @@ def recovered(
             moved_rows.remove(done.model, routing.owners != server)
             at = cut(done.model, pushes)
             told = done.seen.to_json()
-            shards.append(write_shard(attempt, server, routing, done.model, at, journal=told))
+            shards[server] = write_shard(attempt, server, routing, done.model, at, journal=told)
+            if server == routing.present[0]:
+                spec = done.model.spec
+                empty = {
+                    i: write_empty_shard(attempt, i, routing, spec, at) for i in routing.absent
+                }
+                shards |= empty
     if not replayed or len(shards) < servers:
         attempt.folder.remove()
-        shards = []
+        shards = {}
     told = seen.to_json()
-    return {"replayed": replayed, "why": "; ".join(why), "shards": shards, "journal": told}
+    made = [shards[server] for server in sorted(shards)]
+    return {"replayed": replayed, "why": "; ".join(why), "shards": made, "journal": told}
 
 
 def _restored(

@@ -48,6 +48,8 @@ class Probe:
         self._looks += 1
         step = self._seen.step
         for index, address in enumerate(self._servers):
+            if not address:
+                continue  # it is absent
             request = pb.ServerStatusRequest(onlooker=True)
             status = self._call("ps", index, address, methods.STATUS, request)
             if status is not None:

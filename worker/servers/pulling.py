@@ -147,7 +147,11 @@ class Puller:
             dense.trainable,
             dense.state,
             versions,
-            [reply.time for reply in replies],
+            # Clocks of servers are their own.
+            [
+                answers[server].reply.time if server in answers else 0.0
+                for server in range(routing.servers)
+            ],
             [reply.applied for reply in replies],
             [reply.update for reply in replies],
             routing,

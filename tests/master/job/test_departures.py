@@ -1,14 +1,22 @@
 """Servers that are told to end, and give their rows to the others. No I/O."""
 
-import numpy as np
 import pytest
 
-from shoal.master.job.instructions import MoveSlots, StartProcess, TakeCheckpoint, TerminateProcess
+from shoal.master.fences import Said
+from shoal.master.job.instructions import (
+    FenceWorker,
+    MoveSlots,
+    StartProcess,
+    TakeCheckpoint,
+    TerminateProcess,
+)
+from shoal.master.server_work import _begin_move, _fenced
+from shoal.master.work.applied import AppliedPush
 from shoal.master.work.ids import ServerId, Start
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.job.test_moves import World, shares
-from tests.master.strategies import exited
+from tests.master.strategies import exited, take, w
 
 GRACE = 28.0
 
@@ -18,8 +26,14 @@ def world(**changes):
     return World(**(fields | changes))
 
 
-def told(world, server, now=2.0, incarnation=0, *, closed=False, seconds=GRACE):
-    """How a server stands that is told to end."""
+def told(world, server, now=2.0, incarnation=0, *, closed=False, seconds=GRACE, size=0, used=0):
+    """How a server stands that is told to end. size, used: bytes, of each server's 4 GB."""
+    tables = [pb.TableStatus(memory_bytes=size)]
+    for each in world.job.members.servers:
+        status = pb.ServerStatus(
+            seconds=1.0, memory_bytes=used, memory_limit=4_000_000_000, tables=tables
+        )
+        world.job.servers.answered(each, status)
     return world.job.server_draining(ServerId(server), incarnation, now, seconds, closed=closed)
 
 
@@ -97,20 +111,44 @@ def test_others_take_no_more_pushes_and_wait_for_a_checkpoint(changes, server, s
 
 
 @pytest.mark.parametrize(
-    ("size", "used", "seconds", "moves"),
+    ("leaving", "size", "used", "seconds", "moves"),
     [
-        pytest.param(1 << 30, 1 << 30, GRACE, False, id="no time"),
-        pytest.param(1 << 30, 1 << 30, 120.0, True, id="time"),
-        pytest.param(1 << 30, 3 << 30, 120.0, False, id="no memory"),
+        pytest.param([1], 10**9, 10**9, GRACE, False, id="no time"),
+        pytest.param([1], 10**9, 10**9, 120.0, True, id="time"),
+        pytest.param([1], 10**9, 28 * 10**8, 120.0, False, id="no memory"),
+        pytest.param([1, 2], 10**9, 10**9, 240.0, True, id="two"),
+        pytest.param([1, 2], 10**9, 18 * 10**8, 240.0, False, id="no memory for two"),
     ],
 )
-def test_rows_move_only_where_there_is_time_and_memory_for_them(size, used, seconds, moves):
+def test_rows_move_only_where_there_is_time_and_memory_for_all_of_them(
+    leaving, size, used, seconds, moves
+):
     job = world()
-    tables = [pb.TableStatus(memory_bytes=size)]
-    for server in range(3):
-        status = pb.ServerStatus(memory_bytes=used, memory_limit=4 << 30, tables=tables)
-        job.job.servers.answered(ServerId(server), status)
-    assert told(job, 1, seconds=seconds).serves == moves
+    for server in leaving:
+        assert told(job, server, seconds=seconds, size=size, used=used).serves
+    wanted = table(job)
+    assert (wanted is not None) == moves
+    assert not moves or list(wanted.absent) == leaving
+    assert told(job, leaving[0], seconds=seconds, size=size, used=used).serves == moves
+
+
+def test_nothing_moves_before_the_servers_have_said_how_they_are():
+    job = world()
+    assert job.job.server_draining(ServerId(1), 0, 2.0, GRACE, closed=False).serves
+    assert table(job) is None
+    departed(job, 1)
+
+
+def test_servers_that_end_with_the_first_one_take_the_checkpoint_with_it():
+    job = world()
+    assert told(job, 1).serves
+    assert not told(job, 0).serves
+    assert told(job, 0, closed=True).outcome is None
+    assert not told(job, 1).serves
+    assert table(job) is None
+    later = world()
+    assert told(later, 0, closed=True).outcome is None
+    assert not told(later, 2).serves
 
 
 def test_a_server_takes_a_checkpoint_if_its_rows_have_not_moved_in_time_or_cannot():
@@ -174,16 +212,59 @@ def test_the_number_of_servers_changes_while_one_is_absent():
     assert not fewer.job.members.joining
 
 
-def test_a_job_goes_on_without_a_server_that_cannot_be_started_again():
+def test_a_job_goes_on_without_a_server_that_cannot_be_started_and_tries_again_later():
     job = world()
+    departed(job, 1)
+    for incarnation in (1, 2):
+        job.job.process_exited(exited(ServerId(1), incarnation), 3.0)
+        start = StartProcess(Start(ServerId(1), incarnation + 1), 60.0)
+        assert start in job.job.take_instructions()
+    assert not job.job.ended
+    assert "The job goes on without" in job.job.record.messages[-1]
+    back(job, 1, incarnation=3, now=4.0)
+    assert job.job.moves.routing.absent == ()
+
+
+def test_with_sync_and_without_a_log_the_death_of_a_successor_costs_nothing():
+    job = world(sync=True, relaunch_limit=3)
     departed(job, 1)
     job.job.process_exited(exited(ServerId(1), 1), 3.0)
     assert not job.job.ended
-    assert "The servers stay as they are" in job.job.record.messages[-1]
-    assert not job.job.moves.pending
-    weights = np.where(np.arange(16384) < 8192, 1.0, 2.0)
-    assert job.job.rebalance(weights, 4.0)
-    wanted = table(job, 4.0)
-    assert list(wanted.absent) == [1]
-    move(job, wanted, 4.0)
-    assert shares(job.job)[1] == 0
+    back(job, 1, incarnation=2, now=4.0)
+
+
+def test_a_server_that_is_back_does_not_wait_for_one_that_is_to_come():
+    job = world()
+    departed(job, 1)
+    job.job.scale_servers(4, "", 2.0)
+    back(job, 1)
+    routing = job.job.moves.routing
+    assert (routing.absent, routing.servers) == ((), 3)
+    job.job.server_registered(ServerId(3), 0, "new:3", 5.0)
+    move(job, table(job, 5.0), 5.0)
+    assert shares(job.job) == [4096] * 4
+
+
+def test_an_export_that_becomes_due_calls_off_a_move_that_has_not_begun():
+    """As the next master would do it again from the journal."""
+    job = world(output="out")
+    assert told(job, 1).serves
+    wanted = table(job)
+    job.job.work.follow_ups.export(0)
+    assert take(job.job, w(0)).kind == pb.EXPORT
+    assert _begin_move(wanted, job.job, 3.0) is None
+    assert not job.job.moves.under_way
+
+
+def test_what_a_dead_worker_has_is_told_by_index_also_where_a_server_is_absent():
+    job = world()
+    task = take(job.job, w(0))
+    departed(job, 1)
+    job.job.process_exited(exited(w(0)), 3.0)
+    said = {
+        ServerId(server): Said(0, AppliedPush(sequence, task.id, records))
+        for server, sequence, records in ((0, 1, 5), (2, 2, 10))
+    }
+    assert _fenced(FenceWorker(w(0), 0), said, job.job, 3.0)
+    (fenced,) = [event for event in job.events if event.method == "fenced"]
+    assert [each["sequence"] for each in fenced.arguments["pushes"]] == [1, 1, 2]
