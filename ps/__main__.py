@@ -83,7 +83,7 @@ THREADS = 4
     "--grace",
     default=30.0,
     type=click.FloatRange(0),
-    help="Seconds after SIGTERM until it is killed, for a checkpoint.",
+    help="Seconds after SIGTERM until it is killed, for its rows to move, or a checkpoint.",
 )
 def main(
     config: str,

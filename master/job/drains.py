@@ -1,8 +1,8 @@
 """Servers that were told to end, and the checkpoint that each waits for.
 
-A server that gets SIGTERM takes no more pushes and asks the master for a checkpoint, which
-then has all that it ever acknowledged. Owns who waits for what; pure, no I/O, no clock.
-When a checkpoint is taken is checkpoints.py's.
+A server that gets SIGTERM, and whose rows do not move to others (departures.py), takes no more
+pushes and asks the master for a checkpoint, which then has all that it ever acknowledged. Owns who
+waits for what; pure, no I/O, no clock. When a checkpoint is taken is checkpoints.py's.
 """
 
 from __future__ import annotations

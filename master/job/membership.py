@@ -40,8 +40,8 @@ class Membership:
       that were not asked to end.
     - `silent_workers`: alive, or running and not registered, and not heard of for too long.
 
-    joining: servers that are to get their first slots. former: those that have left, or will have
-    in a moment; none is in two of these.
+    joining: servers that are to get slots and have none, also those that gave away what they had.
+    former: those that have left, or will have in a moment; none is in two of these.
 
     Of the `servers`, all are wanted all the time:
 

@@ -81,9 +81,11 @@ def test_a_job_trains_on_without_a_server_that_was_told_to_end(
     assert "ps-1 is told to end; first its rows move to the other servers" in text
 
 
+@pytest.mark.parametrize("durability", [LOG, NO_LOG], ids=["log", "checkpoint"])
 def test_a_job_ends_and_is_resumed_without_a_server_that_was_told_to_end(
-    numbered, points, tmp_path
+    numbered, points, tmp_path, durability
 ):
+    """What was trained since the checkpoint is in the logs of the others, if there are any."""
     with RunningJob(
         "train",
         tmp_path,
@@ -92,7 +94,7 @@ def test_a_job_ends_and_is_resumed_without_a_server_that_was_told_to_end(
         training_data=numbered[0],
         output=tmp_path / "out",
         checkpoint_steps=1000,
-        **NO_LOG,
+        **durability,
         **FIELDS,
     ) as job:
         job.at_gate("step-8")
@@ -103,8 +105,11 @@ def test_a_job_ends_and_is_resumed_without_a_server_that_was_told_to_end(
         job.at_gate("step-30")
         job.kill_whole()
     (points / "no-room@ps-2").unlink()
-    ended = resume(job.folder)
-    ended.check_returncode()
+    resume(job.folder).check_returncode()
+    (resumed,) = [event for event in job.events() if event.method == "resumed"]
+    spans = [each["span"] for each in resumed.arguments["in_model"]]
+    there = sum(each["end"] - each["start"] for each in spans)
+    assert (there >= 280) == (durability is LOG)
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480]
     assert counts == dict.fromkeys(range(480), 1)

@@ -13,6 +13,7 @@ from shoal.master.job.instructions import (
 from shoal.master.server_work import _begin_move, _fenced
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.ids import ServerId, Start
+from shoal.master.work.outcomes import Done
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.job.test_moves import World, shares
@@ -268,3 +269,18 @@ def test_what_a_dead_worker_has_is_told_by_index_also_where_a_server_is_absent()
     assert _fenced(FenceWorker(w(0), 0), said, job.job, 3.0)
     (fenced,) = [event for event in job.events if event.method == "fenced"]
     assert [each["sequence"] for each in fenced.arguments["pushes"]] == [1, 1, 2]
+
+
+def test_a_worker_that_began_while_a_server_was_absent_has_lost_nothing_there():
+    """That server had been started again before, and asks no worker for its pushes now."""
+    job = world(relaunch_limit=3)
+    job.job.process_exited(exited(ServerId(1)), 2.0)
+    job.job.server_registered(ServerId(1), 1, "again:1", 2.0)
+    assert told(job, 1, incarnation=1).serves
+    move(job, table(job))
+    job.job.scale(2, 3.0)
+    job.job.worker_registered(w(1), 0, 3.0)
+    task = take(job.job, w(1), now=3.0)
+    job.job.task_reported(w(1), 0, task.id, Done(), 3, 4.0)
+    assert job.job.work.ledger.trained == 10
+    assert not any("trained again" in each for each in job.job.record.messages)
