@@ -17,9 +17,9 @@ SHARE = 0.5
 """Of the time until a server is killed, for the move to begin; the other half is for the move, or
 for a checkpoint if none has begun."""
 
-BYTES_PER_SECOND = 20e6
-"""Of a server's tables, at least, as they move to others while the job trains on busy processors;
-the notes on the master say what was measured."""
+BYTES_PER_SECOND = 50e6
+"""Of a server's tables, at least, as they move to others while the job trains. On two busy cores
+180 MB a second were measured (docs/notes/master.md); networks may be slower."""
 
 DENSE_BYTES = 12
 """Of an element of the dense variables: its value, and two slots of an optimizer."""
