@@ -37,6 +37,7 @@ class Departures:
         self._ending = False
         self._given_up: set[Start] = set()
         self._gone: set[Start] = set()
+        self._closed: set[Start] = set()
 
     def known(self, start: Start) -> bool:
         """Whether the server has asked before."""
@@ -51,6 +52,20 @@ class Departures:
         """Whether the rows of a server that asked may still begin to move."""
         given_up = self._ending or start in self._given_up
         return not given_up and now < self._until.get(start, now)
+
+    def closed(self, start: Start) -> None:
+        """A server takes no more pushes; so the others that wait take a checkpoint with it."""
+        self._closed.add(start)
+        self.refuse_all()
+
+    def serving(self, members: Membership) -> bool:
+        """Whether a server that was told to end takes pushes still.
+
+        A checkpoint for another one waits for it: after that this one would get none any more.
+        """
+        told = self._until.keys() - self._closed
+        alive = (each for each in members.servers.values() if each.state is ProcessState.ALIVE)
+        return any(_start_of(each) in told for each in alive)
 
     def refuse(self, start: Start) -> None:
         """A server takes a checkpoint, and does not wait any more."""

@@ -315,7 +315,8 @@ class Job:
         training = self.phases.phase is Phase.TRAINING and self.members.servers_ready
         if not (self.server_scaler.wants and training) or self.moves.pending:
             return
-        found = self.server_scaler.look(self.members, self.servers.memory.of, now)
+        absent = len(self.moves.routing.absent)
+        found = self.server_scaler.look(self.members, self.servers.memory.of, now, absent)
         if found is None:
             return
         if self.server_scaler.acts:
@@ -530,7 +531,7 @@ class Job:
             # that other one is away, and nothing could move.
             able = training and not self.checkpoints.drains.pending
             return Drained(None, self.moves.departs(member, seconds, now, able=able))
-        self.moves.departures.refuse_all()
+        self.moves.departures.closed(start)
         return Drained(self.checkpoints.draining(start, now))
 
     def server_hung(self, server: ServerId, incarnation: int, now: float) -> None:

@@ -127,10 +127,7 @@ class Moves:
     def pending(self) -> bool:
         """Whether servers are to come or to leave, or slots to move."""
         changes = self.servers_wanted != self.routing.servers
-        joining = self._members.joining
-        back = [joining[each] for each in map(ServerId, self.routing.absent) if each in joining]
-        coming = any(each.state is not ProcessState.DEAD for each in back)
-        return self.under_way or changes or coming or self._spreading or self._wanted is not None
+        return self.under_way or changes or self._spreading or self._wanted is not None
 
     def _go(self, target: Moving) -> None:
         self._stage = TRANSITIONS.step(self._stage, target)

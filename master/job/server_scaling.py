@@ -58,14 +58,22 @@ class ServerScaler:
         return said != found.servers
 
     def look(
-        self, members: Membership, forecast: Callable[[int], int], now: float
+        self,
+        members: Membership,
+        forecast: Callable[[int], int],
+        now: float,
+        absent: int = 0,
     ) -> MoreServers | None:
-        """What to do now, if anything. To be asked while the job trains and no rows move."""
+        """What to do now, if anything. To be asked while the job trains and no rows move.
+
+        absent: servers that have nothing now, and will have their share again.
+        """
         servers = list(members.servers.values())
-        if len(servers) >= self._most:
+        count = len(servers) + absent
+        if count >= self._most:
             return None
         why = self._memory(servers, forecast) or self._processors(servers, now)
-        return MoreServers(len(servers) + 1, why) if why else None
+        return MoreServers(count + 1, why) if why else None
 
     def _memory(self, servers: list[ServerMember], forecast: Callable[[int], int]) -> str:
         if not self._own_memory:

@@ -92,7 +92,20 @@ def test_a_job_waits_for_room_keeps_its_objects_and_is_drained(shoal, movielens,
         until("the server is back", lambda: job.said("ps-0 is back"))
         job.goes_on()
 
-        # 3. The node is drained as any other is, and comes back.
+        # 3. A server's pod is deleted, and there is no room for another one: its rows move, and the
+        #    job trains on without it, until there is room.
+        node.give_room(1)
+        lost, moves = job.times("acknowledged updates"), job.times("slots have moved")
+        kubectl("delete", "pod", f"{NAME}-ps-1", "--wait=false", namespace=namespace)
+        until("its rows move", lambda: job.said("ps-1 is told to end; first its rows move"))
+        until("its rows are elsewhere", lambda: job.said("slots have moved", moves + 1))
+        until("a server waits", lambda: "Pending" in {p.status.phase for p in job.handle.pods()})
+        job.goes_on()
+        node.give_room(2)
+        until("it has its share again", lambda: job.said("slots have moved", moves + 2))
+        assert job.times("acknowledged updates") == lost
+
+        # 4. The node is drained as any other is, and comes back.
         until("a budget that lets the node's servers go together", lambda: budget(namespace) == "0")
         lost, back = job.times("acknowledged updates"), job.times("is back: it has restored")
         node.drain(NAME)

@@ -10,6 +10,7 @@ from shoal.master.job.instructions import (
     TakeCheckpoint,
     TerminateProcess,
 )
+from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.server_work import _begin_move, _fenced
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.ids import ServerId, Start
@@ -147,6 +148,14 @@ def test_servers_that_end_with_the_first_one_take_the_checkpoint_with_it():
     assert told(job, 0, closed=True).outcome is None
     assert not told(job, 1).serves
     assert table(job) is None
+    # Not before the other one takes no more pushes: it would get no checkpoint any more.
+    assert job.job.take_instructions() == []
+    assert told(job, 1, closed=True).outcome is None
+    assert job.job.take_instructions() == [TakeCheckpoint()]
+    job.job.checkpoint_begun(2.0)
+    job.job.checkpoint_taken(Taken(1, 1, 1, 0.1), False, 2.0)
+    for server in (0, 1):
+        assert "in checkpoint 1" in told(job, server, closed=True).outcome
     later = world()
     assert told(later, 0, closed=True).outcome is None
     assert not told(later, 2).serves
