@@ -1028,10 +1028,8 @@ class EndMoveRequest(_message.Message):
     def __init__(self, table: _Optional[_Union[RoutingTable, _Mapping]] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class EndMoveReply(_message.Message):
-    __slots__ = ("removed",)
-    REMOVED_FIELD_NUMBER: _ClassVar[int]
-    removed: int
-    def __init__(self, removed: _Optional[int] = ...) -> None: ...
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ShutdownRequest(_message.Message):
     __slots__ = ("reason",)

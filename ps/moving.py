@@ -232,8 +232,8 @@ class Moves:
                 self._slices = None
             self._pushes.thaw()
             faults.point("before-rows-removed")
-            removed = self.settle()
-        return pb.EndMoveReply(removed=removed)
+            self.settle()
+        return pb.EndMoveReply()
 
     def settle(self) -> int:
         """Remove the rows of slots that are not this server's; returns how many there were."""
