@@ -23,7 +23,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import SLOTS, Routing
 from shoal.ps.pushes import PushRegister
 from shoal.ps.removals import Removal, columns_of, owned_of
-from shoal.ps.tables import AT_ONCE, FrozenDense, ServerModel, rows_of
+from shoal.ps.tables import AT_ONCE, FrozenDense, ServerModel, row_bytes, rows_of
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import (
@@ -41,6 +41,10 @@ PIECE_BYTES = 4 << 20
 PARTS = 16
 """Of a shard's routing slots, whose rows are gathered apart until they fill a page. More of them
 make another number of servers read less of what is not theirs, and cost a page's memory each."""
+
+PARTS_BYTES = 96 << 20
+"""For the pages of all parts, at most: where rows are wide, as many as a store gives at once take
+tens of megabytes, and there are fewer parts."""
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]
@@ -119,7 +123,6 @@ def write_shard(
     prefix = schema.shard_prefix(server, attempt.nonce)
     owns = routing.owners == server
     owned = np.flatnonzero(owns)
-    parts = _parts_of(owned)
     # Of slots that have moved since, others know what there is.
     own_removals = [owned_of(removals, owns) for removals in at.removed]
     removed = [sum(each.ids.size for each in removals) for removals in own_removals]
@@ -127,10 +130,14 @@ def write_shard(
     *names, dense, state = schema.shard_files(prefix, at.counting, removed)
 
     def pieces(
-        by_part: Iterator[tuple[int, Piece]], room: int, columns: Callable[..., dict[str, Any]]
+        snapshot: Callable[[Array, int, int], Iterator[tuple[int, Piece]]],
+        count: int,
+        room: int,
+        columns: Callable[..., dict[str, Any]],
     ) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
         rows.append(0)
-        for piece, slots in _by_slots(by_part, room, owned, parts):
+        parts = _parts_of(owned, count)
+        for piece, slots in _by_slots(snapshot(parts, count, room), room, owned, parts):
             rows[-1] += len(piece[0])
             yield columns(*piece), slots
             between_pieces()
@@ -139,13 +146,13 @@ def write_shard(
         for name, table in zip(names, model.tables, strict=False):
             room = rows_of(table, PIECE_BYTES)
             columns = partial(arrow.row_columns, value_dtype=table.value_dtype)
-            found = pieces(table.snapshot_by(parts, PARTS, room), room, columns)
+            count = min(PARTS, max(1, PARTS_BYTES // (room * row_bytes(table))))
+            found = pieces(table.snapshot_by, count, room, columns)
             files.append(arrow.write(attempt.folder, name, found))
         room = PIECE_BYTES // COUNTING_BYTES + AT_ONCE
         counted = [table for table, n in zip(model.tables, at.counting, strict=True) if n]
         for name, table in zip(names[len(model.tables) :], counted, strict=False):
-            by_part = table.snapshot_counting_by(parts, PARTS, room)
-            found = pieces(by_part, room, arrow.counting_columns)
+            found = pieces(table.snapshot_counting_by, PARTS, room, arrow.counting_columns)
             files.append(arrow.write(attempt.folder, name, found))
     finally:
         model.thaw()
@@ -200,10 +207,10 @@ def write_empty_shard(
     return write_shard(attempt, server, routing, model, empty)
 
 
-def _parts_of(owned: Array) -> Array:
+def _parts_of(owned: Array, count: int) -> Array:
     """The part of each routing slot, uint16 [16384]. owned: the slots of the shard, rising."""
     part_of = np.zeros(SLOTS, np.uint16)
-    part_of[owned] = np.arange(owned.size) * PARTS // owned.size
+    part_of[owned] = np.arange(owned.size) * count // owned.size
     return part_of
 
 

@@ -41,10 +41,14 @@ AT_ONCE = 2048
 """Rows that a store may give at once; a piece ends as soon as it has no room for so many."""
 
 
+def row_bytes(table: RowStore) -> int:
+    """Of a row in a piece: its values, its slots, and what is known of its use."""
+    return 4 * (table.dim + len(table.slot_names) * table.slot_width) + 16
+
+
 def rows_of(table: RowStore, size: int) -> int:
     """The room for pieces of about `size` bytes of a table's rows with their slots."""
-    width = table.dim + len(table.slot_names) * table.slot_width
-    return size // (4 * width + 16) + AT_ONCE
+    return size // row_bytes(table) + AT_ONCE
 
 
 MAX_EPOCH = (1 << 63) - 1
