@@ -52,8 +52,8 @@ class Autoscaler:
         self.acts = options.autoscale == "on"
         self._seconds = options.scale_seconds
         self._evaluating = options.evaluation_workers
-        least, most = options.worker_range
-        self.search = WorkerSearch(least, most, options.scale_efficiency)
+        self._least, self._most = options.worker_range
+        self.search = WorkerSearch(self._least, self._most, options.scale_efficiency)
         self._window: _Window | None = None
         self._said: int | None = None
 
@@ -73,13 +73,20 @@ class Autoscaler:
         self.search.restore(state)
 
     def look(
-        self, members: Membership, steps_left: Callable[[], float | None], now: float
+        self,
+        members: Membership,
+        steps_left: Callable[[], float | None],
+        now: float,
+        allowed: int | None = None,
     ) -> Proposal | None:
         """What to do now, if anything. To be asked while the job trains.
 
+        allowed: the most workers that may be requested; None: as many as the range has.
         steps_left: tells how many steps of training are left; None if that is not known. It is
         asked at the end of a window.
         """
+        if allowed is not None:
+            self.search.limit(max(self._least, min(self._most, allowed)))
         workers = _in_training(members, now)
         window = self._window
         if workers is None:

@@ -288,7 +288,8 @@ class Job:
 
     def _search_workers(self, now: float) -> None:
         wanted = self.members.workers_wanted
-        found = self.autoscaler.look(self.members, self._steps_left, now)
+        allowed = self.config.budget.most_workers(self.moves.servers_wanted)
+        found = self.autoscaler.look(self.members, self._steps_left, now, allowed)
         if found is None or found.workers == wanted:
             return
         if self.autoscaler.acts:
@@ -318,6 +319,11 @@ class Job:
         absent = len(self.moves.routing.absent)
         found = self.server_scaler.look(self.members, self.servers.memory.of, now, absent)
         if found is None:
+            return
+        if resource := self.config.budget.lacks(self.members.workers_wanted, found.servers):
+            if self.server_scaler.is_news(found):
+                limit = f"--max-{resource} allows no further server"
+                self.noted(f"warning: {limit}, and {found.why}", now)
             return
         if self.server_scaler.acts:
             # By the method of this object, as in `tick`.

@@ -55,6 +55,12 @@ class WorkerSearch:
         self._ceiling, self._floor = self._most, self._least
         self._ended = False
 
+    def limit(self, most: int) -> None:
+        """From now on at most so many may be tried."""
+        if most != self._most:
+            self._most = most
+            self._ceiling = min(self._ceiling, most)
+
     def state(self) -> dict[str, Any]:
         """What `restore` takes; JSON."""
         return {

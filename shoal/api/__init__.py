@@ -120,6 +120,8 @@ def train(
     servers: str = "",
     scale_efficiency: float = 0.5,
     scale_seconds: float = 20.0,
+    max_cpu: float = 0.0,
+    max_memory: str = "",
     image: str = "",
     server_image: str = "",
     min_workers: int = 1,

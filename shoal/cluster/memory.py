@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
+
+from shoal.config.quantities import number_of
 
 MOST_MEMORY = 4.0
 """A pod that runs out of memory gets at most so many times what it asked for at first."""
-
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15} | {
-    f"{letter}i": 2 ** (10 * power) for power, letter in enumerate("KMGTP", 1)
-}
 
 
 def memory_steps(factor: float) -> int:
@@ -20,8 +17,7 @@ def memory_steps(factor: float) -> int:
 
 def grown(memory: str, factor: float, growth: int) -> str:
     """A quantity of memory after so many steps of growth."""
-    number, unit = re.fullmatch(r"([\d.]+)([A-Za-z]*)", memory).groups()  # type: ignore[union-attr]
-    if growth == 0 or unit not in _UNITS:
+    if growth == 0:
         return memory
-    size = float(number) * _UNITS[unit] * min(factor**growth, MOST_MEMORY)
+    size = number_of(memory) * min(factor**growth, MOST_MEMORY)
     return f"{math.ceil(size / 2**20)}Mi"

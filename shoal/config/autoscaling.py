@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.config.flags import option
+from shoal.config.quantities import number_of
 from shoal.errors import UserError
 
 
@@ -50,6 +51,21 @@ class AutoscalingOptions:
         above=0,
     )
 
+    max_cpu: float = option(
+        "With --autoscale on Kubernetes, the most processor cores that all pods of workers and "
+        "servers may request together. 0: no limit.",
+        0.0,
+        commands="train",
+        least=0,
+    )
+    max_memory: str = option(
+        "With --autoscale on Kubernetes, the most memory that all pods of workers and servers may "
+        "request together, such as 256Gi.",
+        "",
+        commands="train",
+        value="QUANTITY",
+    )
+
     @property
     def worker_range(self) -> tuple[int, int]:
         """The numbers of --workers; (1, 1) without it. Raises UserError if it is none."""
@@ -60,12 +76,27 @@ class AutoscalingOptions:
         """The numbers of --servers; (1, 1) without it. Raises UserError if it is none."""
         return _range("--servers", self.servers)
 
-    def check_autoscaling(
-        self, num_workers: int, evaluation_workers: int, num_ps: int, *, sync: bool
-    ) -> None:
+    @property
+    def limits(self) -> dict[str, float]:
+        """Resource -> what may be requested of it, of those with a limit. Raises UserError."""
+        limits = {"cpu": self.max_cpu} if self.max_cpu else {}
+        if self.max_memory:
+            try:
+                limits["memory"] = number_of(self.max_memory)
+            except ValueError as error:
+                raise UserError(
+                    f"--max-memory must be an amount of memory, such as 256Gi, not "
+                    f"{self.max_memory!r}"
+                ) from error
+        return limits
+
+    def check_autoscaling(self, num_workers: int, evaluation_workers: int, num_ps: int) -> None:
         """Raise UserError naming the flag whose value cannot be used."""
         least, most = self.worker_range
         fewest, largest = self.server_range
+        for limit, given in (("--max-cpu", self.max_cpu), ("--max-memory", self.max_memory)):
+            if given and self.autoscale == "off":
+                raise UserError(f"{limit} works only with --autoscale: add --autoscale on")
         if self.scale_efficiency > 1:
             raise UserError(
                 f"--scale-efficiency must be at most 1, not {self.scale_efficiency}: a worker "
@@ -88,8 +119,6 @@ class AutoscalingOptions:
                 f"--autoscale {self.autoscale} needs --workers LEAST:MOST, such as --workers 1:8, "
                 "or --servers LEAST:MOST"
             )
-        if self.servers and sync:
-            raise UserError("--servers: with --sync the number of servers stays, leave it out")
         if self.servers and not fewest <= num_ps <= largest:
             raise UserError(
                 f"--num-ps ({num_ps}), with which the job begins, must be within "

@@ -57,9 +57,8 @@ def check(options: JobOptions) -> None:
         raise UserError("--metrics-hot-ids works only with --serve-metrics: add --serve-metrics")
     _check_order(options)
     _check_evaluation_workers(options)
-    options.check_autoscaling(
-        options.num_workers, options.evaluation_workers, options.num_ps, sync=options.sync
-    )
+    options.check_autoscaling(options.num_workers, options.evaluation_workers, options.num_ps)
+    _check_budget(options)
     _check_synchronous(options)
     _check_durability(options)
     for name in ("worker_timeout_seconds", "master_timeout_seconds"):
@@ -198,4 +197,20 @@ def _check_durability(options: JobOptions) -> None:
         raise UserError(
             "--log-fsync needs a log in files, and this log is in another server's memory: add "
             "--log-place=file"
+        )
+
+
+def _check_budget(options: JobOptions) -> None:
+    if not options.limits:
+        return
+    if not options.image:
+        raise UserError(
+            "--max-cpu and --max-memory count what pods request: add --image, or leave them out"
+        )
+    resource = options.budget.lacks(options.num_workers, options.num_ps)
+    if resource:
+        raise UserError(
+            f"--max-{resource}: --num-workers {options.num_workers} and --num-ps {options.num_ps}, "
+            "with which the job begins, request more than that: see --worker-resource-request and "
+            "--ps-resource-request"
         )

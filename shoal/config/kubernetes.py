@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.config.flags import flag, option
+from shoal.config.quantities import QUANTITY, number_of
 from shoal.errors import UserError
 
 PATHS = (
@@ -38,7 +39,6 @@ SHARED_KINDS = ("hostPath", "pvc")
 HIGH_PRIORITY, LOW_PRIORITY = "shoal-high", "shoal-low"
 """The priority classes of deploy/, which the words high and low stand for."""
 
-QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 LONGEST_LABEL = 63
@@ -296,6 +296,11 @@ class KubernetesOptions:
                 )
             found["nvidia.com/gpu" if resource == "gpu" else resource] = quantity
         return found
+
+    def requests(self, role: str) -> dict[str, float]:
+        """Resource -> what a pod of the role requests, in cores and bytes. Raises UserError."""
+        named = self.resources(role, "request")
+        return {resource: number_of(quantity) for resource, quantity in named.items()}
 
     def priority_class(self, role: str, index: int, of: int) -> str:
         """The priority class of the pod `index` of `of`; empty for the cluster's default.

@@ -14,6 +14,7 @@ from dataclasses import Field, dataclass, fields
 from typing import Any
 
 from shoal.config.autoscaling import AutoscalingOptions
+from shoal.config.budget import Budget
 from shoal.config.data_format import FormatOptions
 from shoal.config.kubernetes import KubernetesOptions
 from shoal.config.learning import (
@@ -53,6 +54,11 @@ class JobOptions(
     ModelOptions,
 ):
     """All fields of JobConfig, and what follows from several of them."""
+
+    @property
+    def budget(self) -> Budget:
+        """The most that workers and servers may request. Raises UserError."""
+        return Budget(self.limits, self.requests("worker"), self.requests("ps"))
 
     @property
     def synchronous_by(self) -> str:

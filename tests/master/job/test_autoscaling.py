@@ -1,15 +1,19 @@
 """--autoscale in a job whose workers the test plays: what is measured, decided, told and kept."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from shoal.config.budget import Budget
 from shoal.errors import UserError
+from shoal.master.job.autoscaling import Autoscaler
 from shoal.master.job.instructions import StartProcess, TerminateProcess
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.ids import Start, WorkerId
 from shoal.master.work.outcomes import DataDescribed, Heartbeat
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import config, exited, register, take, w
+from tests.master.strategies import begun, config, exited, register, take, w
 
 DATA = DataDescribed((Source("t", 10**7),))
 
@@ -65,8 +69,8 @@ class Played:
                 )
                 self.job.heartbeat(worker, done[0], beat, self.now)
             self.job.tick(self.now)
-            for given in self.job.take_instructions():
-                match given:
+            for instruction in self.job.take_instructions():
+                match instruction:
                     case StartProcess(Start(WorkerId() as worker, incarnation) as start):
                         if worker.index < self._room:
                             self.job.process_started(start, self.now)
@@ -209,6 +213,17 @@ def test_it_waits_for_training():
         ({"autoscale": "on", "workers": "2:4"}, "must be within --workers 2:4"),
         ({"autoscale": "on", "workers": "1:4", "scale_efficiency": 2.0}, "at most 1, not 2.0"),
         ({"autoscale": "yes", "workers": "1:4"}, "--autoscale must be one of off, on, dry"),
+        ({"max_cpu": 4.0}, "--max-cpu works only with --autoscale"),
+        ({"max_memory": "4Gi"}, "--max-memory works only with --autoscale"),
+        ({"autoscale": "on", "workers": "1:4", "max_cpu": 4.0}, "add --image, or leave them out"),
+        (
+            {"autoscale": "on", "workers": "1:4", "image": "shoal", "max_memory": "much"},
+            "--max-memory must be an amount of memory, such as 256Gi, not 'much'",
+        ),
+        (
+            {"autoscale": "on", "workers": "1:4", "image": "shoal", "max_cpu": 1.4},
+            "--max-cpu: --num-workers 1 and --num-ps 1, with which the job begins, request more",
+        ),
         (
             {
                 "autoscale": "on",
@@ -224,3 +239,30 @@ def test_it_waits_for_training():
 def test_flags_that_do_not_go_together(fields, said):
     with pytest.raises(UserError, match=said):
         config(**fields)
+
+
+@given(
+    cpu=st.integers(0, 100),
+    memory=st.integers(0, 100),
+    servers=st.integers(0, 8),
+    worker=st.integers(1, 9),
+)
+def test_as_many_workers_as_the_budget_allows_and_no_more(cpu, memory, servers, worker):
+    budget = Budget(
+        {"cpu": cpu / 10, "memory": memory * 2.0**30},
+        {"cpu": worker / 10, "memory": 2.0**30},
+        {"cpu": 0.3, "memory": 2.0**30},
+    )
+    most = budget.most_workers(servers)
+    assert budget.lacks(most + 1, servers)
+    assert most == 0 or not budget.lacks(most, servers)
+
+
+def test_no_more_workers_are_tried_than_the_budget_allows():
+    fields = {"image": "shoal", "autoscale": "on", "workers": "1:8", "scale_seconds": 1.0}
+    job = config(max_cpu=3.5, worker_resource_request="cpu=1", **fields)
+    scaler = Autoscaler(job)
+    scaler.look(begun(**fields).members, lambda: None, 0.0, job.budget.most_workers(1))
+    assert scaler.search.measured(1, 10.0).workers == 2
+    assert scaler.search.measured(2, 20.0).workers == 3
+    assert scaler.search.measured(3, 30.0) is None
