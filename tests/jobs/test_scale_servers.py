@@ -1,13 +1,19 @@
 """Servers that come and leave while a job trains."""
 
+import random
 import subprocess
 import sys
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from shoal.client import local_master
 from shoal.errors import UserError
-from shoal.proto import faults
+from shoal.native.ids import slot_of
+from shoal.proto import faults, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
 from tests.jobs.results import SERIAL, applied, model
 from tests.jobs.running import RunningJob, audited, resume, until
 
@@ -153,6 +159,39 @@ def test_a_job_that_is_resumed_has_what_moved(numbered, tmp_path):
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480]
     assert counts == dict.fromkeys(range(480), 1)
+
+
+def test_slots_move_by_what_workers_pull_of_them(tmp_path):
+    """Equal numbers of rows on two servers, and nine of ten pulls go to the first one."""
+    numbers = np.arange(4000)
+    first = Routing.even(2).owners[slot_of(numbers)] == 0
+    ids = [*np.repeat(numbers[first][:240], 9), *numbers[~first][:240]]
+    data = tmp_path / "skewed.csv"
+    data.write_text("id\n" + "".join(f"{i}\n" for i in random.Random(1).sample(ids, len(ids))))
+    with RunningJob(
+        "train",
+        tmp_path,
+        "skewed",
+        environment={"GATES": "step-400"},
+        training_data=data,
+        output=tmp_path / "out",
+        num_ps=2,
+        num_epochs=20,
+        **(LOGGED | {"minibatch_size": 100}),
+    ) as job:
+        job.at_gate("step-400")
+        command = [sys.executable, "-m", "shoal", "rebalance", str(job.folder.path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        until("the move", lambda: moves(job) == 1)
+        now = job.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
+        job.open("step-400")
+        job.ended().succeeded()
+    owners = Routing.from_message(now.routing).owners
+    of_first = owners[slot_of(np.array(ids))] == 0
+    assert 0.3 < of_first.mean() < 0.75  # it had 0.9; rows weigh as much as pulls
+    _, counts = applied(tmp_path / "out")
+    assert counts == {key: 20 * times for key, times in Counter(map(int, ids)).items()}
 
 
 def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
