@@ -125,7 +125,6 @@ def run(tmp_path, clicks, name, drains, **mode):
         training_data=clicks,
         output=tmp_path / f"{name}-out",
         minibatch_size=25,
-        num_epochs=30,
         num_ps=3,
         seed=7,
         checkpoint_steps=1000,
@@ -141,7 +140,11 @@ def run(tmp_path, clicks, name, drains, **mode):
     return model(tmp_path / f"{name}-out")
 
 
-@pytest.mark.parametrize("mode", [{"pipeline_depth": 0}, {"sync": True}], ids=["async", "sync"])
+@pytest.mark.parametrize(
+    "mode",
+    [{"pipeline_depth": 0, "num_epochs": 100}, {"sync": True, "num_epochs": 60}],
+    ids=["async", "sync"],
+)
 def test_the_model_is_that_of_a_job_whose_servers_stay(clicks, tmp_path, mode):
     """Adam, batch normalization, dropout: bit for bit, while the worker goes on pushing."""
     stays = run(tmp_path, clicks, "stays", (), **mode)
