@@ -37,7 +37,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     """
     phases, record = job.phases, job.record
     # Also those that are absent at the end.
-    servers = [*job.members.servers.values(), *job.members.joining.values()]
+    servers = job.members.servers_and_joining
     results = job.work.evaluation_results
     ledger = job.work.ledger
     training_seconds = record.training_seconds(now)

@@ -226,9 +226,7 @@ class ServerWork:
 
     def all_places(self) -> dict[ServerId, Place]:
         """As `places`, with those that are to get slots."""
-        return self._job.apply(
-            lambda job, _: places_of([*job.members.servers.values(), *job.members.joining.values()])
-        )
+        return self._job.apply(lambda job, _: places_of(job.members.servers_and_joining))
 
     # ------------------------------------------------------------ status
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ class Routing:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dense", self.dense or self.servers)
 
-    @property
+    @cached_property
     def present(self) -> list[int]:
         """The servers but for those that are absent, by index."""
         return [server for server in range(self.servers) if server not in self.absent]

@@ -187,6 +187,18 @@ def write_shard(
     return {"manifest": described, "bytes": size, "version": at.dense.version}
 
 
+def write_empty_shards(
+    attempt: Attempt, server: int, routing: Routing, spec: pb.ModelSpec, at: Cut
+) -> dict[int, ShardEntry]:
+    """Write the shards of the servers that are absent, if `server` is the first that is not.
+
+    at: its cut. Returns what `write_shard` does, by server. Raises OSError if files cannot be
+    written.
+    """
+    absent = routing.absent if server == routing.present[0] else ()
+    return {each: write_empty_shard(attempt, each, routing, spec, at) for each in absent}
+
+
 def write_empty_shard(
     attempt: Attempt, server: int, routing: Routing, spec: pb.ModelSpec, at: Cut
 ) -> ShardEntry:

@@ -22,7 +22,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.pools import started_pool
 from shoal.proto.positions import Seen
-from shoal.ps.checkpoint import Cut, cut, write_empty_shard, write_shard
+from shoal.ps.checkpoint import Cut, cut, write_empty_shards, write_shard
 from shoal.ps.ownership import Ownership
 from shoal.ps.pushes import PushRegister
 from shoal.ps.tables import ServerModel
@@ -166,8 +166,7 @@ class Shards:
                 under_way.go_on,
                 journal=self.seen.to_json(),
             ).result()
-            absent = routing.absent if self._server == routing.present[0] else ()
-            empty = [write_empty_shard(attempt, each, routing, model.spec, at) for each in absent]
+            empty = write_empty_shards(attempt, self._server, routing, model.spec, at)
         except OSError as error:
             # The file's name where the system gives one.
             where = error.filename or self._root
@@ -187,7 +186,7 @@ class Shards:
                     self._under_way = None
         faults.point("shard-written")
         logger.info("shard of checkpoint %d written: %d bytes", request.number, shard["bytes"])
-        return pb.WriteShardReply(shard=json.dumps(shard), empty=map(json.dumps, empty))
+        return pb.WriteShardReply(shard=json.dumps(shard), empty=map(json.dumps, empty.values()))
 
     def complete(self, request: pb.CompleteCheckpointRequest) -> pb.CompleteCheckpointReply:
         """A checkpoint is whole, and found by whoever restores."""

@@ -228,8 +228,8 @@ class Checkpoints:
         )
         moved = self._moves.wants_checkpoint
         moved = moved or (self._moves.former_dense > 0 and now >= self._asked_after)
-        serving = self._moves.departures.serving(self._members)
-        return due or asked or self._wanted or moved or (self.drains.wanted and not serving)
+        drains = self.drains.wanted and not self._moves.departures.serving(self._members)
+        return due or asked or self._wanted or moved or drains
 
     def draining(self, start: Start, now: float) -> str | None:
         """A server was told to end, and takes no more pushes.

@@ -56,7 +56,7 @@ class Departures:
     def closed(self, start: Start) -> None:
         """A server takes no more pushes; so the others that wait take a checkpoint with it."""
         self._closed.add(start)
-        self.refuse_all()
+        self._refuse_all()
 
     def serving(self, members: Membership) -> bool:
         """Whether a server that was told to end takes pushes still.
@@ -71,13 +71,12 @@ class Departures:
         """A server takes a checkpoint, and does not wait any more."""
         self._given_up.add(start)
 
-    def refuse_all(self) -> None:
+    def _refuse_all(self) -> None:
         """All that wait take a checkpoint."""
         self._given_up.update(self._until)
 
     def end(self) -> None:
         """The master is about to end: nobody is to wait for a move that has not begun."""
-        self.refuse_all()
         self._ending = True
 
     def gone(self, start: Start) -> bool:
@@ -86,15 +85,7 @@ class Departures:
 
     def left(self, member: ServerMember) -> None:
         """A server has given away what it had."""
-        self._gone.add(Start(member.id, member.incarnation))
-
-    def waiting(self, members: Membership, now: float) -> list[ServerMember]:
-        """The servers whose rows may still begin to move."""
-        return [
-            member
-            for member in members.servers.values()
-            if member.state is ProcessState.ALIVE and self.waits(_start_of(member), now)
-        ]
+        self._gone.add(_start_of(member))
 
     def due(self, members: Membership, now: float) -> list[int]:
         """The servers, by index, whose rows are to move now.
@@ -102,16 +93,18 @@ class Departures:
         All that wait together, or none: without time, or memory at the others, they take a
         checkpoint. Nothing is known of that before they have said how they are.
         """
-        leaving = self.waiting(members, now)
-        staying = [each for each in members.servers.values() if each not in leaving]
-        if not leaving or not all(each.told.seconds for each in members.servers.values()):
+        servers = members.servers.values()
+        alive = [each for each in servers if each.state is ProcessState.ALIVE]
+        leaving = [each for each in alive if self.waits(_start_of(each), now)]
+        staying = [each for each in servers if each not in leaving]
+        if not leaving or not all(each.told.seconds for each in servers):
             return []
         rows = sum(map(_rows_of, leaving))
         seconds = min(self._seconds[_start_of(each)] for each in leaving)
         in_time = rows <= BYTES_PER_SECOND * SHARE * seconds
         if in_time and staying and _have_room(staying, leaving, rows):
             return [each.id.index for each in leaving]
-        self.refuse_all()
+        self._refuse_all()
         return []
 
 

@@ -148,7 +148,7 @@ class Job:
         in each server's shard; none with --sync.
         """
         self.resumptions.append(token)
-        before = self.moves.routing
+        same_table = self.moves.keeps_table(changes.get("num_ps", self.config.num_ps))
         self.config = replace(self.config, **changes)
         self.members.resume(self.config)
         self.servers.resumed(self.config)
@@ -157,7 +157,7 @@ class Job:
         self.stragglers = Stragglers(self.config.scale_seconds)
         self.server_scaler = ServerScaler(self.config)
         self.moves.resumed(self.config)
-        same_servers = self.config.sync or before.servers == before.dense == self.config.num_ps
+        same_servers = self.config.sync or same_table
         self.checkpoints.resumed(restored, given_up, same_servers=same_servers)
         self.start_waits.resumed(self.config)
         self.clocks.clear()

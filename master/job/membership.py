@@ -132,6 +132,11 @@ class Membership:
         found = self.servers.get(server) or self.joining.get(server)
         return found or self.former.get(server)
 
+    @property
+    def servers_and_joining(self) -> list[ServerMember]:
+        """The servers that have slots, and those that are to get some."""
+        return [*self.servers.values(), *self.joining.values()]
+
     def join_server(self, server: ServerId) -> ServerMember:
         """A server is to come; it may have been there before."""
         member = self.former.pop(server, None) or ServerMember(server, incarnation=self._before)
@@ -263,7 +268,7 @@ class Membership:
         """
         return [
             member
-            for member in (*self.servers.values(), *self.joining.values())
+            for member in self.servers_and_joining
             if member.running
             and member.state == ProcessState.STARTING
             and now - max(member.started, member.progressed) > START_TIMEOUT_SECONDS

@@ -155,7 +155,7 @@ class Moves:
             self._dismiss()
 
     def _have_joiners(self, now: float) -> None:
-        for index in (*self.routing.absent, *range(self.routing.servers, self.servers_wanted)):
+        for index in (*self.routing.absent, *self._coming):
             if (server := ServerId(index)) not in self._members.joining:
                 member = self._members.join_server(server)
                 self._instructions.append(StartProcess(Start(server, member.start(now))))
@@ -395,12 +395,16 @@ class Moves:
             decided = self._stage is Moving.SETTLING
             self._instructions.append(SettleServers(decided))
 
+    def keeps_table(self, num_ps: int) -> bool:
+        """Whether so many servers go on by the present table when the job is resumed."""
+        return num_ps == self.routing.servers == self.routing.dense
+
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with new processes, of which so many are servers."""
         self._logs_at_servers = config.log_at_servers
         epoch = self.routing.epoch + 1
         # By the same table, no row has to be read from another server's files.
-        if config.num_ps == self.routing.servers == self.routing.dense:
+        if self.keeps_table(config.num_ps):
             self.routing = Routing(epoch, config.num_ps, self.routing.owners)
         else:
             self.routing = Routing.even(config.num_ps, epoch)

@@ -74,7 +74,7 @@ class ServerLifecycle:
         """Have those that another master started be found again."""
         self._asked = False
         members = self._members
-        for member in (*members.servers.values(), *members.joining.values()):
+        for member in members.servers_and_joining:
             if member.state in (ProcessState.STARTING, ProcessState.ALIVE):
                 member.started = member.answered = now
                 self._instructions.append(AdoptProcess(Start(member.id, member.incarnation)))

@@ -30,7 +30,7 @@ from shoal.proto.memory import keep_freed_memory
 from shoal.proto.positions import Seen
 from shoal.proto.routing import Routing
 from shoal.ps import moved_rows
-from shoal.ps.checkpoint import cut, write_empty_shard, write_shard
+from shoal.ps.checkpoint import cut, write_empty_shards, write_shard
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
@@ -95,12 +95,7 @@ def recovered(
             at = cut(done.model, pushes)
             told = done.seen.to_json()
             shards[server] = write_shard(attempt, server, routing, done.model, at, journal=told)
-            if server == routing.present[0]:
-                spec = done.model.spec
-                empty = {
-                    i: write_empty_shard(attempt, i, routing, spec, at) for i in routing.absent
-                }
-                shards |= empty
+            shards |= write_empty_shards(attempt, server, routing, done.model.spec, at)
     if not replayed or len(shards) < servers:
         attempt.folder.remove()
         shards = {}

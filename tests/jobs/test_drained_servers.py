@@ -7,16 +7,13 @@ import pytest
 from shoal.proto import faults
 from tests.jobs.results import SERIAL, applied, model
 from tests.jobs.running import RunningJob, audited, resume, until
+from tests.jobs.test_scale_servers import moves
 
 pytestmark = pytest.mark.job
 
 FIELDS = SERIAL | {"num_minibatches_per_task": 4, "num_ps": 3}
 LOG = {"durability": "log", "log_place": "file"}
 NO_LOG = {"durability": "checkpoint"}
-
-
-def moves(job):
-    return sum(event.method == "move_ended" for event in job.events())
 
 
 def drained(job, server):

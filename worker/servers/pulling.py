@@ -7,7 +7,7 @@ Frames are requests.py's, connections calls.py's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ class Pulled:
     rows: one a table, float32 [unique, dim].
     trainable, state: the flat dense vectors, float32; not to be written to.
     versions, times, applied, updates: one a server; PullReply's. Of a server that is absent they
-        are another one's, which has all that it would have.
+        are another one's, which has all that it would have, but for the time.
     routing: the table by which they were pulled.
     """
 
@@ -125,11 +125,7 @@ class Puller:
             if answer.dense is not None:
                 newer[server] = answer.dense
                 dense.versions[server] = answer.reply.version
-        any_reply = max((answer.reply for answer in answers.values()), key=lambda it: it.version)
-        replies = [
-            answers[server].reply if server in answers else any_reply
-            for server in range(routing.servers)
-        ]
+        replies = _replies(answers, routing)
         versions = [reply.version for reply in replies]
         rows = plan.rows
         if cached is not None:
@@ -147,12 +143,19 @@ class Puller:
             dense.trainable,
             dense.state,
             versions,
-            # Clocks of servers are their own.
-            [
-                answers[server].reply.time if server in answers else 0.0
-                for server in range(routing.servers)
-            ],
+            [reply.time for reply in replies],
             [reply.applied for reply in replies],
             [reply.update for reply in replies],
             routing,
         )
+
+
+def _replies(answers: Mapping[int, Answer], routing: Routing) -> list[pb.PullReply]:
+    """What each server replied, in the order of their indices."""
+    replies = {server: answer.reply for server, answer in answers.items()}
+    if routing.absent:
+        newest = max(replies.values(), key=lambda reply: reply.version)
+        # Without the time: clocks of servers are their own.
+        instead = pb.PullReply(version=newest.version, applied=newest.applied, update=newest.update)
+        replies |= dict.fromkeys(routing.absent, instead)
+    return [replies[server] for server in range(routing.servers)]
