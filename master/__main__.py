@@ -62,6 +62,7 @@ from shoal.proto.memory import share_heaps
 from shoal.proto.open_files import allow_open_files
 from shoal.proto.positions import position_json
 from shoal.security.identities import ensure, listening_address, own_identity
+from shoal.seed.pool import Pool
 
 logger = logging.getLogger(__name__)
 
@@ -233,12 +234,14 @@ def run_job(
             write_json(folder.master, {"address": address, "pid": os.getpid()})
             logger.info("job %s in %s, serving on %s", config.job_name, folder.path, address)
             if make_launcher is None:
-                command = shoal_command(folder, address)
+                pool = Pool.of(folder)
+                stack.enter_context(pool or contextlib.nullcontext())
                 launcher: Launcher = ProcessLauncher(
                     runner.post,
                     folder,
-                    command,
+                    shoal_command(folder, address),
                     lambda start: ensure(config, folder, start.process.role, start.process.index),
+                    pool,
                 )
             else:
                 launcher = make_launcher(runner, address)

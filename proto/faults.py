@@ -38,8 +38,19 @@ HANG = "hang"
 FAULTY = "faulty"
 """The protocol of URLs whose storage may fail."""
 
-_FOLDER = os.environ.get(VARIABLE, "")
-_PROCESS = os.environ.get(PROCESS_VARIABLE, "")
+_FOLDER = _PROCESS = ""
+
+
+def read_environment() -> None:
+    """Take the folder of faults and this process's name from the environment."""
+    global _FOLDER, _PROCESS
+    _FOLDER = os.environ.get(VARIABLE, "")
+    _PROCESS = os.environ.get(PROCESS_VARIABLE, "")
+    if _FOLDER:
+        import fsspec
+
+        # By name: processes that open no such URL load nothing of it.
+        fsspec.register_implementation(FAULTY, "shoal.chaos.faulty.FaultyFileSystem")
 
 
 @dataclass(frozen=True)
@@ -219,8 +230,4 @@ def target_file(relay: Path) -> Path:
     return relay.with_name(f"{relay.name}.at")
 
 
-if _FOLDER:
-    import fsspec
-
-    # By name: processes that open no such URL load nothing of it.
-    fsspec.register_implementation(FAULTY, "shoal.chaos.faulty.FaultyFileSystem")
+read_environment()

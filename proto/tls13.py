@@ -9,9 +9,14 @@ import os
 
 VARIABLE = "GRPC_SSL_CIPHER_SUITES"
 
-_BEFORE = os.environ.get(VARIABLE)
+_BEFORE: str | None = None
 
-os.environ[VARIABLE] = "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384"
+
+def read_environment() -> None:
+    """Keep the user's own value, and set ours in its place."""
+    global _BEFORE
+    _BEFORE = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384"
 
 
 def as_before(environment: dict[str, str]) -> None:
@@ -19,3 +24,6 @@ def as_before(environment: dict[str, str]) -> None:
     environment.pop(VARIABLE, None)
     if _BEFORE is not None:
         environment[VARIABLE] = _BEFORE
+
+
+read_environment()

@@ -1,7 +1,9 @@
 """Fixtures for tests that need parameter servers: real ones, over real gRPC."""
 
 import os
+import shutil
 import signal
+import tempfile
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.ps.recovery import Sources
 from shoal.ps.service import ParameterServer
+from shoal.seed import pool
 
 # No property fails because the machine is slow, and the same examples are tried each time, as
 # in any other test. --hypothesis-profile=search looks for new ones. `fast`, which is for
@@ -32,11 +35,14 @@ settings.register_profile("deep", parent=settings.get_profile("search"), max_exa
 settings.load_profile("repeatable")
 
 
-def pytest_configure():
-    """Signals as in a terminal, for the tests and the jobs they start.
+def pytest_configure(config):
+    """Seeds for the processes of all jobs, and signals as in a terminal.
 
     nohup and a script's background commands ignore some of them, and children inherit that.
     """
+    if not os.environ.get(pool.VARIABLE):  # the processes of pytest-xdist have it from the first
+        folder = os.environ[pool.VARIABLE] = tempfile.mkdtemp(prefix="shoal-seeds-")
+        config.add_cleanup(lambda: shutil.rmtree(folder))  # which ends them
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):

@@ -1,9 +1,9 @@
-"""The launcher of one machine: every worker and server is a child process.
+"""The launcher of one machine: every worker and server is a process, forked by a seed or executed.
 
-Each child leads a process group of its own, so that Ctrl-C in the terminal reaches
-only the master, and so that whatever a child has started goes with it. Children
-outlive a master that is killed, and the next master adopts them: which processes they
-are is in the job folder. A master that ends leaves none behind.
+Each leads a process group of its own, so that Ctrl-C in the terminal reaches only the master, and
+so that whatever it has started goes with it. They outlive a master that is killed, and the next
+master adopts them: which processes they are is in the job folder. A master that ends leaves none
+behind.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.base import temporary
@@ -27,17 +24,18 @@ from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.master.work.ids import Start
 from shoal.proto import faults, tls13
 from shoal.proto.pools import NO_THREAD
+from shoal.seed.pool import Pool, status_of
+from shoal.seed.starting import Process, prepared, taken_over
 
 LAST_LINES = 20
 LAST_LINES_BYTES = 16384
 
 
 def shoal_command(folder: JobFolder, master_address: str) -> Callable[[Start], Sequence[str]]:
-    """The command lines of a job's processes."""
+    """Python's arguments for a job's processes."""
 
     def command(start: Start) -> Sequence[str]:
         return (
-            sys.executable,
             "-m",
             f"shoal.{start.process.role}",
             "--config",
@@ -93,15 +91,23 @@ def find_process(arguments: Sequence[str]) -> int | None:
 
 @dataclass
 class _Child:
-    """process: None for one that an earlier master started."""
+    """process: None until it is started. signals: sent to it meanwhile, and due when it is."""
 
-    pid: int
-    process: subprocess.Popen[bytes] | None
     log: Path
+    process: Process | None = None
+    signals: list[signal.Signals] = field(default_factory=list)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process's group, the number of which is its own."""
+        if self.process is None:
+            self.signals.append(number)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
 
 
 class ProcessLauncher(Launcher):
-    """Runs `command(start)` with its output in the job folder's logs."""
+    """Runs `python COMMAND(start)` with its output in the job folder's logs."""
 
     def __init__(
         self,
@@ -109,26 +115,45 @@ class ProcessLauncher(Launcher):
         folder: JobFolder,
         command: Callable[[Start], Sequence[str]],
         before: Callable[[Start], object] = lambda _: None,
+        pool: Pool | None = None,
     ) -> None:
-        """before: done before a process is started. Raises OSError."""
+        """before: done before a process is started; raises OSError. pool: its seeds fork it."""
         super().__init__(post)
         self._before = before
         self._folder = folder
         self._command = command
+        self._pool = pool
         self._children: dict[Start, _Child] = {}
         self._changed = threading.Condition()
+        # So that a master which dies leaves one record at most that names no process.
+        self._starting = threading.Lock()
 
     def start(self, start: Start) -> None:
-        """Start a process. Raises OSError if that, or a thread to watch it, is impossible."""
+        """Start a process, on a thread that then watches it. Raises OSError if that is impossible.
+
+        A seed may have to import first what the process needs: nobody waits for that here.
+        """
         self._before(start)
-        log = self._log(start)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        record = self._record(start)
-        record.parent.mkdir(parents=True, exist_ok=True)
-        # Before it runs: a master that finds no record knows that it never did, and may
-        # start it; otherwise two processes could speak as one.
-        write_json(record, {"pid": 0, "started": ""})
-        faults.point("before-start")
+        for path in (self._log(start), self._record(start)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._keep(start, _Child(self._log(start)), self._run)
+
+    def _run(self, start: Start, child: _Child) -> None:
+        try:
+            process = self._started(start, child.log)
+        except OSError as error:
+            with self._changed:
+                del self._children[start]
+            self._exited(start, child, None, f"it could not be started: {error}")
+            return
+        with self._changed:
+            child.process = process
+            for number in child.signals:
+                child.signal(number)
+        self._post(Started(start, process.pid))
+        self._watch(start, child)
+
+    def _started(self, start: Start, log: Path) -> Process:
         environment = {
             "TF_CPP_MIN_LOG_LEVEL": "2",
             **os.environ,
@@ -138,18 +163,17 @@ class ProcessLauncher(Launcher):
             **temporary.environment(self._folder),
         }
         tls13.as_before(environment)
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                self._command(start),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        faults.point("after-start")
-        write_json(record, {"pid": process.pid, "started": started_at(process.pid)})
-        self._keep(start, _Child(process.pid, process, log), self._watch)
+        begin = prepared(self._command(start), environment, self._pool)
+        with self._starting, log.open("wb") as output:
+            # Before it runs: a master that finds no record knows that it never did, and may
+            # start it; otherwise two processes could speak as one.
+            write_json(self._record(start), {"pid": 0, "started": ""})
+            faults.point("before-start")
+            process = begin(output)
+            faults.point("after-start")
+            told = {"pid": process.pid, "started": started_at(process.pid), "seed": process.seed}
+            write_json(self._record(start), told)
+        return process
 
     def _log(self, start: Start) -> Path:
         return self._folder.log_of(start.process.role, start.process.index, start.incarnation)
@@ -160,7 +184,6 @@ class ProcessLauncher(Launcher):
     def _keep(self, start: Start, child: _Child, watch: Callable[[Start, _Child], None]) -> None:
         with self._changed:
             self._children[start] = child
-        self._post(Started(start, child.pid))
         watcher = threading.Thread(
             target=watch, args=(start, child), name=f"watch-{start}", daemon=True
         )
@@ -170,9 +193,10 @@ class ProcessLauncher(Launcher):
             # Nobody would see its end, which all would wait for.
             with self._changed:
                 del self._children[start]
-                _signal_group(child, signal.SIGKILL)
                 if child.process is not None:
+                    child.signal(signal.SIGKILL)
                     child.process.wait()
+                    child.process.reap()
             raise OSError(f"{start.process}: {NO_THREAD} ({error})") from error
 
     def adopt(self, start: Start) -> None:
@@ -180,9 +204,10 @@ class ProcessLauncher(Launcher):
 
         Raises OSError if it was never started, and cannot be.
         """
+        seed = ""
         try:
             record = json.loads(self._record(start).read_text())
-            pid, started = int(record["pid"]), record["started"]
+            pid, started, seed = int(record["pid"]), record["started"], record.get("seed", "")
         except FileNotFoundError:
             self.start(start)
             return
@@ -191,42 +216,36 @@ class ProcessLauncher(Launcher):
         if not pid:
             # The master died between starting it and writing which one it is.
             line = self._command(start)
-            pid = find_process(line[line.index("--config") : line.index("--master")]) or 0
+            pid = find_process(line[: line.index("--master")]) or 0
             started = started_at(pid) if pid else None
+        child = _Child(self._log(start))
         try:
-            handle = os.pidfd_open(pid) if pid else -1
+            process = taken_over(pid, seed) if pid else None
         except ProcessLookupError:
-            handle = -1
-        child = _Child(pid, None, self._log(start))
+            process = None
         # Looked at with the handle open: that is not given to another process.
-        if handle < 0 or started is None or started_at(pid) != started:
-            if handle >= 0:
-                os.close(handle)
-            self._gone(start, child, None)
+        if process is None or started is None or started_at(pid) != started:
+            status = process.reap() if process is not None else status_of(seed, pid)
+            self._exited(start, child, status)
             return
-        self._keep(start, child, lambda *_: self._watch_adopted(start, child, handle))
+        child.process = process
+        self._post(Started(start, pid))
+        self._keep(start, child, self._watch)
 
     def _watch(self, start: Start, child: _Child) -> None:
+        process = child.process
+        assert process is not None
         # Waiting without reaping keeps the pid taken, so that no signal of ours can
         # reach a stranger who was given the same number.
-        assert child.process is not None
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        with self._changed:
-            del self._children[start]
-            _signal_group(child, signal.SIGKILL)
-            status = child.process.wait()
-        self._gone(start, child, status)
-
-    def _watch_adopted(self, start: Start, child: _Child, handle: int) -> None:
-        select.select([handle], [], [])
-        os.close(handle)
+        process.wait()
         with self._changed:
             del self._children[start]
             # What it has started holds the number of its group as long as any is left.
-            _signal_group(child, signal.SIGKILL)
-        self._gone(start, child, None)
+            child.signal(signal.SIGKILL)
+            status = process.reap()
+        self._exited(start, child, status)
 
-    def _gone(self, start: Start, child: _Child, status: int | None) -> None:
+    def _exited(self, start: Start, child: _Child, status: int | None, why: str = "") -> None:
         self._post(
             Exited(
                 start,
@@ -234,6 +253,7 @@ class ProcessLauncher(Launcher):
                 signal_number=-status if status is not None and status < 0 else None,
                 log=str(child.log),
                 last_lines="" if status == 0 else last_lines(child.log),
+                why=why,
             )
         )
         with self._changed:
@@ -242,7 +262,7 @@ class ProcessLauncher(Launcher):
     def _signal(self, start: Start, number: signal.Signals) -> None:
         with self._changed:
             if (child := self._children.get(start)) is not None:
-                _signal_group(child, number)
+                child.signal(number)
 
     def terminate(self, start: Start) -> None:
         """Send SIGTERM to a process and to what it has started."""
@@ -263,10 +283,3 @@ class ProcessLauncher(Launcher):
             return self._changed.wait_for(
                 lambda: not any(start in self._children for start in starts), timeout
             )
-
-
-def _signal_group(child: _Child, number: signal.Signals) -> None:
-    # The child called setsid, so its pid is its group's; the group is gone only
-    # when its leader was reaped, which happens under the same lock.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, number)

@@ -10,8 +10,6 @@ import contextlib
 import os
 import secrets
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -38,6 +36,8 @@ from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
 from shoal.security.identities import INSECURE, client_identity, prepare
+from shoal.seed.pool import Pool
+from shoal.seed.starting import prepared
 
 SILENCE_SECONDS = 5.0
 """Of a master, until it is told."""
@@ -135,11 +135,13 @@ def _follow(
         display,
         interruptions or Interruptions() as interruptions,
     ):
+        pool = Pool.of(folder)
         prepare(config, folder)
         display.started(config, folder)
         for doubt in [*doubts, *([INSECURE] if config.insecure else [])]:
             display.event(f"warning: {doubt}")
-        code = _Run(folder, config, display, interruptions, resume, before).follow()
+        with pool or contextlib.nullcontext():
+            code = _Run(folder, config, display, interruptions, pool, resume, before).follow()
     return _result(config, folder, code, interruptions.count > 0, before)
 
 
@@ -158,8 +160,8 @@ def _no_process_left(folder: JobFolder) -> Iterator[None]:
 
 
 def master_command(config_path: Path) -> list[str]:
-    """The command line of a job's master."""
-    return [sys.executable, "-m", "shoal.master", "--config", str(config_path)]
+    """Python's arguments for a job's master."""
+    return ["-m", "shoal.master", "--config", str(config_path)]
 
 
 class _Run:
@@ -171,12 +173,14 @@ class _Run:
         config: JobConfig,
         display: Display,
         interruptions: Interruptions,
+        pool: Pool | None,
         resume: str = "",
         before: tuple[int, int] | None = None,
     ) -> None:
         """resume: names a resumption of the job. before: `_identity` of an earlier result."""
         self._folder = folder
         self._before = before
+        self._pool = pool
         self._resume = ["--resume", resume] if resume else []
         self._config = config
         self._limit, self._window = config.relaunch_limit, config.relaunch_window_seconds
@@ -216,26 +220,24 @@ class _Run:
         with (self._folder.logs / "master.log").open("ab") as log:
             # In a session of its own: Ctrl-C is ours to translate, and a closed
             # terminal must not take the master before it has ended the others.
-            process = subprocess.Popen(
+            start = prepared(
                 [*master_command(self._folder.config), *self._resume],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, faults.PROCESS_VARIABLE: "master-0"},
-                start_new_session=True,
+                {**os.environ, faults.PROCESS_VARIABLE: "master-0"},
+                self._pool,
             )
+            process = start(log)
             try:
-                while True:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        return process.wait(POLL_SECONDS)
+                while not process.wait(POLL_SECONDS):
                     if self._must_kill():
                         self._killed = True
-                        return -signal.SIGKILL
+                        break
                     self._look()
             finally:
                 # The master first, so that it does not start anew what is killed next.
-                process.kill()
+                os.kill(process.pid, signal.SIGKILL)
                 process.wait()
+                code = process.reap()
+        return -signal.SIGKILL if self._killed or code is None else code
 
     @contextlib.contextmanager
     def _closing(self) -> Iterator[None]:

@@ -1,6 +1,5 @@
 """A model, data and a scripted master for the command line's tests."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ def scripted(monkeypatch):
         monkeypatch.setattr(
             client,
             "master_command",
-            lambda path: [sys.executable, str(FAKE), behaviour, "--config", str(path)],
+            lambda path: [str(FAKE), behaviour, "--config", str(path)],
         )
 
     return use

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.seed import pool
 from tests.jobs.running import RunningJob, environment_of, run
 from tests.prepared import prepared_once
 
@@ -19,6 +20,15 @@ def movielens():
     """MovieLens-100K, prepared once for these tests and `make demo`."""
     command = [sys.executable, "-m", "shoal.model_zoo.movielens.prepare", str(MOVIELENS)]
     return prepared_once(MOVIELENS, "train.parquet", lambda _: subprocess.run(command, check=True))
+
+
+@pytest.fixture(params=["own seeds", "executed"])
+def own(request, monkeypatch):
+    """The processes of a test's jobs start as those of a user's: not from seeds of the test run."""
+    if request.param == "executed":
+        monkeypatch.setenv(pool.VARIABLE, pool.OFF)
+    else:
+        monkeypatch.delenv(pool.VARIABLE)
 
 
 @pytest.fixture

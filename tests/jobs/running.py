@@ -25,6 +25,7 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.security.identities import client_identity
+from shoal.seed.kinds import TESTS
 from tests.waiting import PATIENCE, until
 
 ZOO = Path(__file__).with_name("zoo")
@@ -39,9 +40,13 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def environment_of(**more):
-    """That of a job's processes, in which libraries are hidden; more: variables beside it."""
+    """That of a job's processes, in which libraries are hidden.
+
+    more: variables of shoal, and of the modules in zoo/, whose names have the prefix there.
+    """
     path = os.pathsep.join(filter(None, [str(HIDDEN), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, **more}
+    named = {name if name.startswith("SHOAL_") else f"{TESTS}{name}": more[name] for name in more}
+    return {**os.environ, "PYTHONPATH": path, **named}
 
 
 @dataclass(frozen=True)
@@ -239,8 +244,13 @@ class RunningJob:
         return None
 
     def left(self):
-        """Process ids of the job's processes, but for the command itself."""
-        return job_processes(self.folder.config)
+        """Process ids of the job's processes, but for the command itself and its seeds."""
+        left = []
+        for pid in job_processes(self.folder.config):
+            with contextlib.suppress(OSError):
+                if "shoal.seed" not in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+                    left.append(pid)
+        return left
 
     # ------------------------------------------------------------ gates and signals
 
@@ -291,7 +301,7 @@ class RunningJob:
     def ended(self):
         """Wait for the command's end. Whatever it was, no process may be left."""
         code = self.process.wait(PATIENCE)
-        assert self.left() == [], "processes were left behind"
+        assert job_processes(self.folder.config) == [], "processes were left behind"
         assert not self.folder.master.exists() or code not in (0, 130)
         out, err = (path.read_text(errors="replace") for path in self._outputs)
         result = None

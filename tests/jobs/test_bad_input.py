@@ -178,7 +178,7 @@ def test_an_error_in_the_user_s_code_is_shown_whole(broken, way, words, frame):
 
 
 def test_a_feed_that_raises_names_the_record_to_the_python_api(tmp_path, clicks, monkeypatch):
-    monkeypatch.setenv("BREAK", "feed")
+    monkeypatch.setenv("SHOAL_TEST_BREAK", "feed")
     monkeypatch.chdir(tmp_path)
     fields = {"model_zoo": ZOO, "training_data": clicks, "job_name": "cursed"} | BROKEN
     with (tmp_path / "shown").open("w") as stream, pytest.raises(shoal.JobFailedError) as caught:

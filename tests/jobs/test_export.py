@@ -1,7 +1,6 @@
 """`shoal export` makes what a job makes, of its checkpoint, whatever became of the job."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from shoal.checkpoints.saved import Export
-from tests.jobs.running import ZOO, arguments_of, run
+from tests.jobs.running import ZOO, arguments_of, environment_of, run
 
 pytestmark = pytest.mark.job
 
@@ -191,7 +190,7 @@ def test_a_disk_that_is_full_at_the_export_costs_no_model(tmp_path, clicks, larg
         return
     assert not output.exists()
     line = arguments_of("train", resume=folder)
-    environment = {**os.environ, **environment, "LARGEST": "-1"}
+    environment = environment_of(**{**environment, "LARGEST": "-1"})
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     ledger = json.loads((folder / "result.json").read_text())["ledger"]

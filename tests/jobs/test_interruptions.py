@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from shoal.base import temporary
+from shoal.client.processes import job_processes
 from tests.jobs.running import RunningJob, arguments_of, until
 
-pytestmark = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.usefixtures("own")]
 
 
 @pytest.fixture
@@ -121,6 +122,7 @@ def test_a_job_without_client_and_master_ends_by_itself(counting):
         assert len(job.left()) == 3
         job.open("step-3")
         until("the end of servers and worker", lambda: job.left() == [])
+        until("the end of the seeds", lambda: job_processes(job.folder.config) == [])
         logs = {path.name: path.read_text() for path in job.folder.logs.glob("*.0.log")}
     assert set(logs) == {"ps-0.0.log", "ps-1.0.log", "worker-0.0.log"}
     for text in logs.values():
@@ -133,8 +135,7 @@ def test_a_name_is_taken_while_its_job_runs_also_without_its_command(counting):
         job.at_gate("step-3")
         master = job.pid("master")
         temporary_folder = temporary.path_of(job.folder)
-        variables = Path(f"/proc/{job.pid('worker')}/environ").read_bytes().split(b"\0")
-        assert f"TMPDIR={temporary_folder}".encode() in variables
+        assert (job.gate / "step-3.folder").read_text() == str(temporary_folder)
         (temporary_folder / "left_by_a_killed_worker.py").touch()
         message = (
             f"Error: job orphan is already running in {job.folder.path}; choose another "

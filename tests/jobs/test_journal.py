@@ -150,7 +150,7 @@ def start_master(folder):
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "GATE": f"{folder.path}.gate"},
+        env={**os.environ, "SHOAL_TEST_GATE": f"{folder.path}.gate"},
     )
 
 

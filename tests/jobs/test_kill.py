@@ -28,9 +28,9 @@ def undisturbed(movielens, tmp_path_factory):
     return run("train", tmp_path_factory.mktemp("calm"), "calm", **fields(movielens)).succeeded()
 
 
-@pytest.mark.parametrize("seed", [1])
-def test_a_killed_worker_costs_nothing_but_time(undisturbed, movielens, tmp_path, seed):
-    chance = random.Random(seed)
+@pytest.mark.usefixtures("own")
+def test_a_killed_worker_costs_nothing_but_time(undisturbed, movielens, tmp_path):
+    chance = random.Random(1)
     total = undisturbed.ledger["total"]
     moment, victim = chance.randrange(1, total * 3 // 4), chance.randrange(2)
     with RunningJob("train", tmp_path, "killed", **fields(movielens)) as job:

@@ -9,7 +9,7 @@ from shoal.proto import faults
 from tests.jobs.results import COUNTING, SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
 
-pytestmark = pytest.mark.job
+pytestmark = [pytest.mark.job, pytest.mark.usefixtures("own")]
 
 
 @pytest.fixture

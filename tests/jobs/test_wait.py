@@ -10,7 +10,7 @@ pytestmark = pytest.mark.job
 
 def test_a_program_scales_and_stops_its_job(tmp_path, numbered, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GATE", str(tmp_path))
+    monkeypatch.setenv("SHOAL_TEST_GATE", str(tmp_path))
     job = shoal.train(
         model_zoo=ZOO,
         model_def="counting.custom_model",

@@ -200,7 +200,7 @@ def command(folder: JobFolder, address: str) -> Callable[[Start], Sequence[str]]
 
     def peer(start: Start) -> Sequence[str]:
         return [
-            *(sys.executable, "-m", "tests.master.peers", start.process.role),
+            *("-m", "tests.master.peers", start.process.role),
             *("--config", str(folder.config), "--index", str(start.process.index)),
             *("--incarnation", str(start.incarnation), "--master", address),
         ]

@@ -1,4 +1,4 @@
-"""A small model whose training is bounded by what $BOUND names: data, feed, straggler, or spin.
+"""A small model whose training is bounded by data, feed, straggler, or spin: $SHOAL_TEST_BOUND.
 
 Each sleeps where a real job of the kind spends its time: a reader, `feed`, and `feed` of worker-1.
 With spin, `feed` computes instead.
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from shoal.layers import Embedding
 
-BOUND = os.environ.get("BOUND", "")
+BOUND = os.environ.get("SHOAL_TEST_BOUND", "")
 RECORD_SECONDS = 0.002
 CHUNK = 20
 

@@ -1,4 +1,4 @@
-"""A small model that goes wrong in the way that $BREAK names."""
+"""A small model that goes wrong in the way that $SHOAL_TEST_BREAK names."""
 
 import os
 import resource
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from shoal.layers import Embedding
 
-BREAK = os.environ.get("BREAK", "")
+BREAK = os.environ.get("SHOAL_TEST_BREAK", "")
 BAD_RECORD = 137
 
 
@@ -57,7 +57,7 @@ class FullDisk(keras.layers.Layer):
     def get_config(self):
         if self.scale != 0.0:
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-            resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["LARGEST"]), hard))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["SHOAL_TEST_LARGEST"]), hard))
         return super().get_config()
 
 

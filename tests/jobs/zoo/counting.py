@@ -19,7 +19,7 @@ steps = 0
 
 
 def feed(dataset, mode, metadata):
-    if mode == "training" and os.environ.get("SHUFFLE"):
+    if mode == "training" and os.environ.get("SHOAL_TEST_SHUFFLE"):
         dataset = dataset.shuffle(1000, seed=1)
 
     def prepare(record):

@@ -1,4 +1,4 @@
-"""zoo/counting.py, which goes wrong at the ids that $CURSED names by place and way.
+"""zoo/counting.py, which goes wrong at the ids that $SHOAL_TEST_CURSED names by place and way.
 
 feed-N: feed raises at id N. loss-N: the loss of a batch with id N raises. nan-N: it is not a
 number. abort-N: the process ends in feed.
@@ -12,7 +12,7 @@ from counting import custom_model, eval_metrics_fn, optimizer
 
 __all__ = ["custom_model", "eval_metrics_fn", "feed", "loss", "optimizer"]
 
-CURSED = frozenset(os.environ.get("CURSED", "").split())
+CURSED = frozenset(os.environ.get("SHOAL_TEST_CURSED", "").split())
 
 
 def check(numbers, place):

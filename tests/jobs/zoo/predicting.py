@@ -36,7 +36,7 @@ class PredictionOutputsProcessor:
 
     def commit(self, records):
         rows, self.rows = self.rows, []
-        with sqlite3.connect(os.environ["SINK"], timeout=60) as database:
+        with sqlite3.connect(os.environ["SHOAL_TEST_SINK"], timeout=60) as database:
             database.execute("CREATE TABLE IF NOT EXISTS tasks (position PRIMARY KEY, times)")
             database.execute("CREATE TABLE IF NOT EXISTS predictions (position, value)")
             again = database.execute(

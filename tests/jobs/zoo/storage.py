@@ -1,7 +1,8 @@
-"""zoo/counting.py, read by a reader whose storage goes wrong as $STORAGE says.
+"""zoo/counting.py, read by a reader whose storage goes wrong as $SHOAL_TEST_STORAGE says.
 
 exit-N: the reader calls sys.exit() at record N. oserror-N: it raises OSError there until the file
-oserror-N.open is in $GATE. hang-N: it stops there, likewise. Each try at N is a line in N.tries.
+oserror-N.open is in $SHOAL_TEST_GATE. hang-N: it stops there, likewise. Each try at N is a line in
+N.tries.
 """
 
 import os
@@ -14,7 +15,7 @@ from counting import custom_model, eval_metrics_fn, feed, loss, optimizer
 
 __all__ = ["custom_model", "eval_metrics_fn", "feed", "loss", "optimizer"]
 
-STORAGE = frozenset(os.environ.get("STORAGE", "").split())
+STORAGE = frozenset(os.environ.get("SHOAL_TEST_STORAGE", "").split())
 CHUNK = 7
 
 
@@ -39,7 +40,7 @@ def touch(record):
         name = f"{kind}-{record}"
         if name not in STORAGE:
             continue
-        folder = Path(os.environ["GATE"])
+        folder = Path(os.environ["SHOAL_TEST_GATE"])
         with (folder / f"{record}.tries").open("a") as tries:
             tries.write(f"{os.getpid()}\n")
         if kind == "exit":

@@ -1,8 +1,8 @@
 """A small model whose minibatches take a time that the environment sets.
 
 APART: seconds that each worker takes by itself. TOGETHER: seconds in which one worker at a time
-can be, by a lock on the file $LOCK. SLOW_ONE: a file, which does not exist yet; the first process
-that computes takes as long as ten others by itself.
+can be, by a lock on the file LOCK. SLOW_ONE: a file, which does not exist yet; the first process
+that computes takes as long as ten others by itself. The variables have the prefix SHOAL_TEST_.
 """
 
 import fcntl
@@ -33,21 +33,21 @@ class Slow(keras.layers.Layer):
 @functools.cache
 def is_slow_one():
     """Whether this process is the first one."""
-    if "SLOW_ONE" not in os.environ:
+    if "SHOAL_TEST_SLOW_ONE" not in os.environ:
         return False
     try:
-        open(os.environ["SLOW_ONE"], "x").close()
+        open(os.environ["SHOAL_TEST_SLOW_ONE"], "x").close()
     except FileExistsError:
         return False
     return True
 
 
 def wait(rows):
-    time.sleep(float(os.environ.get("APART", 0)) * (10 if is_slow_one() else 1))
-    if "LOCK" in os.environ:
-        with open(os.environ["LOCK"], "a") as lock:
+    time.sleep(float(os.environ.get("SHOAL_TEST_APART", 0)) * (10 if is_slow_one() else 1))
+    if "SHOAL_TEST_LOCK" in os.environ:
+        with open(os.environ["SHOAL_TEST_LOCK"], "a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            time.sleep(float(os.environ.get("TOGETHER", 0)))
+            time.sleep(float(os.environ.get("SHOAL_TEST_TOGETHER", 0)))
     return rows
 
 

@@ -1,0 +1,86 @@
+"""Kinds of seeds: the processes that each forks, and the modules that it imports for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SERVING = "serving"
+TRAINING = "training"
+
+IMPORTS = {
+    SERVING: ("shoal.master.__main__", "shoal.ps.__main__"),
+    TRAINING: ("tensorflow", "keras", "shoal.worker.__main__", "shoal.worker.loop"),
+}
+"""Modules by the kind of seed."""
+
+KINDS = {"shoal.master": SERVING, "shoal.ps": SERVING, "shoal.worker": TRAINING}
+"""The kind of seed by the module that a process runs."""
+
+OWN = frozenset(
+    {
+        "COLUMNS",
+        "GRPC_SSL_CIPHER_SUITES",
+        "LINES",
+        "OLDPWD",
+        "PWD",
+        "PYTEST_CURRENT_TEST",
+        "PYTHONUNBUFFERED",
+        "SHLVL",
+        "SHOAL_FAULTS",
+        "SHOAL_PROCESS",
+        "SHOAL_SEED",
+        "TMPDIR",
+        "_",
+    }
+)
+"""Variables that a forked process may have of its own: of the modules that a seed imports,
+READ_AGAIN alone keep what they read of them then."""
+
+READ_AGAIN = ("shoal.proto.faults", "shoal.proto.tls13")
+"""Modules whose `read_environment` a forked process calls."""
+
+DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+"""Variables of workers that the user has not set: TensorFlow's notes on processors are no news."""
+
+TESTS = "SHOAL_TEST_"
+"""Prefix of such variables of our tests."""
+
+
+def kind_of(arguments: Sequence[str]) -> str | None:
+    """The kind of seed for Python's arguments (`-m MODULE ...`); None if there is none."""
+    return KINDS.get(arguments[1]) if len(arguments) > 1 and arguments[0] == "-m" else None
+
+
+def seed_name(kind: str, environment: Mapping[str, str]) -> str:
+    """The file name of the seed of a kind for processes with an environment.
+
+    Processes have a seed in common only if whatever an executed one would inherit is the same, and
+    each variable that an import may read.
+    """
+    shared = DEFAULTS | {
+        name: value
+        for name, value in environment.items()
+        if name not in OWN and not name.startswith(TESTS)
+    }
+    told = json.dumps([sys.executable, sys.version, __file__, _inherited(), shared], sort_keys=True)
+    return f"{kind}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def _inherited() -> list[str]:
+    """What a process hands on to those that it starts: limits, priority, masks."""
+    limits = Path("/proc/self/limits").read_text().splitlines()
+    status = Path("/proc/self/status").read_text().splitlines()
+    ignored = int(next(line.split()[1] for line in status if line.startswith("SigIgn:")), 16)
+    # Python ignores SIGPIPE and SIGXFSZ for itself, and our mains raise the limit of files.
+    ignored &= ~sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ))
+    return [
+        *(line for line in limits if not line.startswith("Max open files")),
+        *(line for line in status if line.startswith(("Umask:", "Cpus_allowed:", "Groups:"))),
+        f"{ignored:x} {os.getpriority(os.PRIO_PROCESS, 0)}",
+    ]

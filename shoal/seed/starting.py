@@ -1,0 +1,103 @@
+"""Starting a process of this machine: by a seed, or by execution."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO
+
+from shoal.seed.kinds import kind_of, seed_name
+from shoal.seed.pool import Pool, answered, fork, status_of
+
+logger = logging.getLogger(__name__)
+
+TOLD_SECONDS = 5.0
+"""For a seed to tell how a process has ended, once it has."""
+
+
+class Process:
+    """A process that was started, or taken over. Not shared by threads, but for `pid`.
+
+    pid: names this process until `reap`, and for one that was taken over as long as it runs.
+    seed: the path of the socket of the seed that forked it; empty for an executed one.
+    """
+
+    def __init__(self, pid: int, reap: Callable[[], int | None], seed: str = "") -> None:
+        """Raises ProcessLookupError if there is no such process."""
+        self.pid = pid
+        self.seed = seed
+        self._handle = os.pidfd_open(pid)
+        self._reap = reap
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for its end at most so long; returns whether it has ended. It keeps its id."""
+        return bool(select.select([self._handle], [], [], seconds)[0])
+
+    def reap(self) -> int | None:
+        """The exit code, negative for a signal, of a process that has ended; None if unknown."""
+        os.close(self._handle)
+        return self._reap()
+
+
+def prepared(
+    arguments: Sequence[str], environment: Mapping[str, str], pool: Pool | None
+) -> Callable[[BinaryIO], Process]:
+    """A function that starts `python ARGUMENTS` at once, with a file for its output and errors.
+
+    The process leads a session of its own. pool: of seeds, one of which forks it; None: it is
+    executed. Waits until the seed has imported what the process needs. The function raises OSError.
+    """
+    kind = kind_of(arguments)
+    connection = pool.ready(kind, environment) if pool is not None and kind is not None else None
+
+    def start(output: BinaryIO) -> Process:
+        if pool is not None and kind is not None and connection is not None:
+            try:
+                pid = fork(connection, arguments, environment, output.fileno())
+            except OSError as error:
+                connection.close()
+                logger.warning("%s is executed, as it cannot be forked: %s", arguments[1], error)
+            else:
+                seed = str(pool.path / seed_name(kind, environment))
+                return Process(pid, lambda: _told(connection), seed)
+        return _executed(arguments, environment, output)
+
+    return start
+
+
+def _executed(
+    arguments: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+) -> Process:
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    return Process(process.pid, process.wait)
+
+
+def taken_over(pid: int, seed: str = "") -> Process:
+    """A process that another one has started. Raises ProcessLookupError if it has ended.
+
+    seed: as `Process.seed`, by which its exit code is known.
+    """
+    return Process(pid, lambda: status_of(seed, pid), seed)
+
+
+def _told(connection: socket.socket) -> int | None:
+    """The exit code that a seed tells of a process that has ended; the seed reaps it."""
+    with connection:
+        connection.settimeout(TOLD_SECONDS)
+        try:
+            answer = answered(connection)
+        except TimeoutError:
+            return None
+    return None if answer is None else int(answer["status"])
