@@ -1,0 +1,1 @@
+"""Where the tests' time goes: `make test-times`."""
