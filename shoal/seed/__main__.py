@@ -1,6 +1,7 @@
-"""`python -m shoal.seed KIND SOCKET LISTENER [--config JOB]`: a process that is forked into others.
+"""`python -m shoal.seed SOCKET LISTENER [--config JOB] MODULES ROOM`: a process to be forked.
 
-Owns the seed's loop: requests and ends of processes. forked.py is what a child does.
+MODULES: what it imports, separated by commas. ROOM: of any text, for other command lines. Owns the
+seed's loop, requests and ends of processes; forked.py is what a child does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from pathlib import Path
 
 from shoal.base.garbage import lasting_imports
 from shoal.seed.forked import Request, take_command_line
-from shoal.seed.kinds import IMPORTS
 from shoal.seed.pool import REFUSED
 
 LOOK_SECONDS = 1.0
@@ -81,14 +81,14 @@ class Seed:
 
     def _asked(self, connection: socket.socket) -> Request | None:
         try:
-            packet, descriptors, _, _ = socket.recv_fds(connection, 64, 2)
+            packet, descriptors, _, _ = socket.recv_fds(connection, 64, 3)
         except OSError:
             packet, descriptors = b"", []
         if packet.startswith(b"status "):
             self._tell(connection, {"status": dict(self._statuses).get(int(packet[7:]))})
         elif packet == b"ready":
             self._tell(connection, {})
-        elif packet == b"fork" and len(descriptors) == 2:
+        elif packet == b"fork" and len(descriptors) == 3:
             request = Request.read(*descriptors)
             if not _closed(connection):
                 return self._fork(connection, request)
@@ -191,7 +191,7 @@ def _threads() -> list[str]:
 
 def main() -> None:
     """Import, and serve; a forked process runs its module instead."""
-    kind, path, number = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    path, number, modules = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[-2].split(",")
     own = "--config" in sys.argv
     if os.fork():
         os._exit(0)
@@ -201,7 +201,7 @@ def main() -> None:
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     try:
         with lasting_imports():
-            for name in IMPORTS[kind]:
+            for name in modules:
                 importlib.import_module(name)
         if found := _threads():
             raise RuntimeError(f"these threads have started at its imports: {', '.join(found)}")

@@ -21,31 +21,32 @@ from shoal.seed.kinds import READ_AGAIN
 class Request:
     """A process to be forked.
 
-    arguments: Python's, -m MODULE first. folder: its working directory. output: the file descriptor
-    of its output and errors.
+    arguments: Python's, -m MODULE first. folder: its working directory. streams: the file
+    descriptors of its output and errors.
     """
 
     arguments: list[str]
     environment: dict[str, str]
     folder: str
-    output: int
+    streams: tuple[int, ...]
 
     @classmethod
-    def read(cls, told: int, output: int) -> Self:
+    def read(cls, told: int, *streams: int) -> Self:
         """Read what pool.py has written to the file `told`, which is closed."""
         with os.fdopen(told, "rb") as file:
             file.seek(0)
-            return cls(**json.load(file), output=output)
+            return cls(**json.load(file), streams=streams)
 
     def close(self) -> None:
-        """Close the file descriptor of the output."""
-        os.close(self.output)
+        """Close the streams."""
+        for stream in self.streams:
+            os.close(stream)
 
     def become(self) -> None:
-        """Take on session, output, folder, environment and command line. Raises OSError."""
+        """Take on session, streams, folder, environment and command line. Raises OSError."""
         os.setsid()
-        for number in (1, 2):
-            os.dup2(self.output, number)
+        for number, stream in enumerate(self.streams, 1):
+            os.dup2(stream, number)
         self.close()
         os.chdir(self.folder)
         os.environ.clear()

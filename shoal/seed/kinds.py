@@ -29,7 +29,6 @@ OWN = frozenset(
         "LINES",
         "OLDPWD",
         "PWD",
-        "PYTEST_CURRENT_TEST",
         "PYTHONUNBUFFERED",
         "SHLVL",
         "SHOAL_FAULTS",
@@ -48,8 +47,8 @@ READ_AGAIN = ("shoal.proto.faults", "shoal.proto.tls13")
 DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 """Variables of workers that the user has not set: TensorFlow's notes on processors are no news."""
 
-TESTS = "SHOAL_TEST_"
-"""Prefix of such variables of our tests."""
+TESTS = ("SHOAL_TEST_", "PYTEST_")
+"""Prefixes of such variables of tests."""
 
 
 def kind_of(arguments: Sequence[str]) -> str | None:

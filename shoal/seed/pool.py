@@ -26,7 +26,7 @@ from typing import Any, Self
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.errors import UserError
-from shoal.seed.kinds import DEFAULTS, SERVING, TRAINING, seed_name
+from shoal.seed.kinds import DEFAULTS, IMPORTS, SERVING, TRAINING, seed_name
 
 logger = logging.getLogger(__name__)
 
@@ -152,8 +152,9 @@ class Pool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(str(path))
             listener.listen(64)
-            command = [sys.executable, "-m", "shoal.seed", kind, str(path), str(listener.fileno())]
+            command = [sys.executable, "-m", "shoal.seed", str(path), str(listener.fileno())]
             command += ["--config", str(self._config)] if self._config is not None else []
+            command += [",".join(IMPORTS[kind])]
             with (self.path / f"{name}.log").open("ab") as log:
                 # Returns at once: the seed is a grandchild, which needs nobody to reap it.
                 subprocess.run(
@@ -172,22 +173,24 @@ def fork(
     connection: socket.socket,
     arguments: Sequence[str],
     environment: Mapping[str, str],
-    output: int,
+    folder: str,
+    streams: tuple[int, int],
 ) -> int:
     """Have the seed of a connection that is `ready` fork a process; returns its id.
 
-    arguments: Python's, -m MODULE first. output: the file descriptor of its output and errors.
-    Raises OSError if there is no process now, and none will be.
+    arguments: Python's, -m MODULE first. folder: its working directory. streams: the file
+    descriptors of its output and errors. Raises OSError if there is no process now, and none will
+    be.
     """
     request = {
         "arguments": list(arguments),
         "environment": dict(environment),
-        "folder": os.getcwd(),
+        "folder": folder,
     }
     with os.fdopen(os.memfd_create("request"), "w+b") as file:
         file.write(json.dumps(request).encode())
         file.flush()
-        socket.send_fds(connection, [b"fork"], [file.fileno(), output])
+        socket.send_fds(connection, [b"fork"], [file.fileno(), *streams])
     return int(_answered_well(connection)["pid"])
 
 

@@ -45,43 +45,43 @@ class Process:
 
 
 def prepared(
-    arguments: Sequence[str], environment: Mapping[str, str], pool: Pool | None
-) -> Callable[[BinaryIO], Process]:
-    """A function that starts `python ARGUMENTS` at once, with a file for its output and errors.
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    pool: Pool | None,
+    folder: str | None = None,
+) -> Callable[..., Process]:
+    """A function that starts `python ARGUMENTS` at once: start(output, errors=output), two files.
 
     The process leads a session of its own. pool: of seeds, one of which forks it; None: it is
-    executed. Waits until the seed has imported what the process needs. The function raises OSError.
+    executed. folder: its working directory; None: this process's. Waits until the seed has
+    imported what the process needs. The function raises OSError.
     """
     kind = kind_of(arguments)
     connection = pool.ready(kind, environment) if pool is not None and kind is not None else None
 
-    def start(output: BinaryIO) -> Process:
+    def start(output: BinaryIO, errors: BinaryIO | None = None) -> Process:
+        streams = output.fileno(), (errors or output).fileno()
         if pool is not None and kind is not None and connection is not None:
             try:
-                pid = fork(connection, arguments, environment, output.fileno())
+                pid = fork(connection, arguments, environment, folder or os.getcwd(), streams)
             except OSError as error:
                 connection.close()
                 logger.warning("%s is executed, as it cannot be forked: %s", arguments[1], error)
             else:
                 seed = str(pool.path / seed_name(kind, environment))
                 return Process(pid, lambda: _told(connection), seed)
-        return _executed(arguments, environment, output)
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=streams[0],
+            stderr=streams[1],
+            env=environment,
+            start_new_session=True,
+        )
+        return Process(process.pid, process.wait)
 
     return start
-
-
-def _executed(
-    arguments: Sequence[str], environment: Mapping[str, str], output: BinaryIO
-) -> Process:
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-    )
-    return Process(process.pid, process.wait)
 
 
 def taken_over(pid: int, seed: str = "") -> Process:

@@ -25,13 +25,18 @@ from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.security.identities import client_identity
-from shoal.seed.kinds import TESTS
+from shoal.seed import kinds
+from shoal.seed.pool import Pool
+from shoal.seed.starting import prepared
 from tests.waiting import PATIENCE, until
 
 ZOO = Path(__file__).with_name("zoo")
 HIDDEN = Path(__file__).with_name("hidden")
 """Libraries that Keras imports if they are there, which no job of these needs: they are a quarter
 of what it costs to start a worker."""
+# The command itself is forked, too, where the tests have seeds.
+kinds.KINDS["shoal"] = "command"
+kinds.IMPORTS["command"] = ("shoal.cli.main", "shoal.client.local", "shoal.data")
 IN_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C typed there is for this process now
@@ -45,7 +50,9 @@ def environment_of(**more):
     more: variables of shoal, and of the modules in zoo/, whose names have the prefix there.
     """
     path = os.pathsep.join(filter(None, [str(HIDDEN), os.environ.get("PYTHONPATH")]))
-    named = {name if name.startswith("SHOAL_") else f"{TESTS}{name}": more[name] for name in more}
+    named = {
+        name if name.startswith("SHOAL_") else f"{kinds.TESTS[0]}{name}": more[name] for name in more
+    }
     return {**os.environ, "PYTHONPATH": path, **named}
 
 
@@ -90,6 +97,32 @@ def arguments_of(command, **fields):
     return line
 
 
+class Command:
+    """A command under way, as subprocess.Popen has it."""
+
+    def __init__(self, process):
+        self._process = process
+        self.pid = process.pid
+        self.returncode = None
+
+    def poll(self):
+        if self.returncode is None and self._process.wait(0):
+            self.returncode = self._process.reap()
+        return self.returncode
+
+    def wait(self, timeout=None):
+        if self.returncode is None and not self._process.wait(timeout):
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return self.poll()
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
 class RunningJob:
     """A job under way; a context manager that leaves no process, whatever the test did.
 
@@ -106,18 +139,21 @@ class RunningJob:
         self._outputs = [Path(f"{self.folder.path}.{stream}") for stream in ("out", "err")]
         defaults = {"model_zoo": ZOO, "job_name": name, "job_dir": self.folder.path}
         line = arguments_of(command, **(defaults | fields))
-        if terminal is not None:
-            line = [sys.executable, "-c", IN_TERMINAL, *line]
+        environment = environment_of(**{"GATE": str(self.gate), **(environment or {})})
         with self._outputs[0].open("w") as out, self._outputs[1].open("w") as err:
-            self.process = subprocess.Popen(
-                line,
-                cwd=folder,
-                stdin=subprocess.DEVNULL if terminal is None else terminal,
-                stdout=terminal or out,
-                stderr=terminal or err,
-                env=environment_of(**{"GATE": str(self.gate), **(environment or {})}),
-                start_new_session=True,
-            )
+            if terminal is None:
+                pool = Pool.of(self.folder)
+                self.process = Command(prepared(line[1:], environment, pool, str(folder))(out, err))
+            else:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-c", IN_TERMINAL, *line],
+                    cwd=folder,
+                    stdin=terminal,
+                    stdout=terminal,
+                    stderr=terminal,
+                    env=environment,
+                    start_new_session=True,
+                )
         self._connections = {}
 
     def __enter__(self):

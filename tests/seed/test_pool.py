@@ -136,7 +136,7 @@ connection = pool.Pool(Path(sys.argv[1])).ready("serving", os.environ)
 if sys.argv[3] == "stopped":
     os.kill(int(next(Path(sys.argv[1]).glob("*.pid")).read_text()), signal.SIGSTOP)
     pool.answered = lambda _: os._exit(0)
-print(pool.fork(connection, arguments, os.environ, output))
+print(pool.fork(connection, arguments, os.environ, os.getcwd(), (output, output)))
 """
 
 
