@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,7 +34,7 @@ def balanced(
     new = owners.copy()
     loads = np.bincount(owners, weights, minlength=servers)[:servers].astype(float)
     loads[list(absent)] = np.inf
-    mean = weights.sum() / (servers - len(absent))
+    mean = math.fsum(weights.tolist()) / (servers - len(absent))
     left = np.flatnonzero((owners >= servers) | np.isin(owners, absent))
     for slot in left[np.argsort(-weights[left], kind="stable")].tolist():
         new[slot] = emptiest = int(np.argmin(loads))

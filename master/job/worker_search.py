@@ -12,11 +12,10 @@ changed for a number of windows that doubles each time. So no job goes to and fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 CHANGED = 0.25
 """By which a speed is another one: windows of one job that is left alone differ by a tenth."""
@@ -194,8 +193,10 @@ class WorkerSearch:
             return self._least
         if not c:
             return most
-        # d/dw of w / (a + c w) is a / (a + c w) ** 2; the mean speed is 1 / (a + c w).
-        return int(min(most, a * (1 - self._efficiency) / (c * self._efficiency)))
+        # d/dw of w / (a + c w) is a / (a + c w) ** 2; the mean speed is 1 / (a + c w). Rounded, as
+        # the last bits of what comes to a whole number would decide about a worker.
+        pays = a * (1 - self._efficiency) / (c * self._efficiency)
+        return int(round(min(most, pays), 6))
 
 
 def fit(speeds: Mapping[int, float]) -> tuple[float, float]:
@@ -203,14 +204,14 @@ def fit(speeds: Mapping[int, float]) -> tuple[float, float]:
 
     With one speed only, c is 0.
     """
-    workers = np.array(sorted(speeds), float)
-    seconds = workers / np.array([speeds[int(each)] for each in workers])
-    if workers.size > 1:
-        (a, c), *_ = np.linalg.lstsq(
-            np.stack([np.ones_like(workers), workers], axis=1), seconds, rcond=None
-        )
-        if a >= 0 and c >= 0:
-            return float(a), float(c)
-        if a < 0:
-            return 0.0, float(seconds @ workers / (workers @ workers))
-    return float(seconds.mean()), 0.0
+    seconds = {workers: workers / speeds[workers] for workers in sorted(speeds)}
+    number, mean = sum(seconds) / len(seconds), math.fsum(seconds.values()) / len(seconds)
+    spread = math.fsum((each - number) * (each - number) for each in seconds)
+    if not spread:
+        return mean, 0.0
+    c = math.fsum((each - number) * (took - mean) for each, took in seconds.items()) / spread
+    a = mean - c * number
+    if a < 0:
+        squares = sum(each * each for each in seconds)
+        return 0.0, math.fsum(each * took for each, took in seconds.items()) / squares
+    return (a, c) if c >= 0 else (mean, 0.0)

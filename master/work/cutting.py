@@ -118,9 +118,9 @@ class Ranges:
         self._count, self._block_count = count, blocks
         self._first = np.cumsum(count) - count
         self._first_block = np.cumsum(blocks) - blocks
-        self.count = int(count.sum())
-        self.blocks = int(blocks.sum())
-        self.records = int(self._records.sum())
+        self.count = int(count.sum(dtype=np.int64))
+        self.blocks = int(blocks.sum(dtype=np.int64))
+        self.records = int(self._records.sum(dtype=np.int64))
 
     def blocks_before(self, source: int) -> int:
         """Blocks of the sources before one, by its place."""

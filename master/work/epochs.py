@@ -66,7 +66,7 @@ class Order:
         if begin >= last:
             return 0
         numbers = self._blocks.numbers(begin, last)
-        records = int(self._epochs.ranges.lengths(numbers[:-1]).sum())
+        records = int(self._epochs.ranges.lengths(numbers[:-1]).sum(dtype=np.int64))
         return records + len(self[last - 1][0])
 
 
@@ -159,7 +159,7 @@ class Spans:
     def records(self, begin: int, end: int | None = None) -> int:
         """Records of the spans from a place on, up to another."""
         _, starts, ends, _, _ = self._columns[:, begin:end]
-        return int((ends - starts).sum())
+        return int((ends - starts).sum(dtype=np.int64))
 
 
 class Epochs:
@@ -232,7 +232,7 @@ class Epochs:
 
     @cached_property
     def _steps_per_epoch(self) -> int:
-        return int(self._steps(np.arange(self.ranges.count)).sum())
+        return int(self._steps(np.arange(self.ranges.count)).sum(dtype=np.int64))
 
     @property
     def ends_early(self) -> bool:
@@ -281,5 +281,5 @@ class Epochs:
         last = self.ranges.span(int(kept[-1]))
         allowed = (left - int(before[len(kept) - 1])) * self._minibatch_size
         end = min(last.end, last.start + allowed)
-        records = int(self.ranges.lengths(kept).sum()) - (last.end - end)
+        records = int(self.ranges.lengths(kept).sum(dtype=np.int64)) - (last.end - end)
         return end, len(kept), records

@@ -99,7 +99,7 @@ def test_a_job_grows_to_the_workers_that_pay_and_stays_there():
     assert "goes from 1 to 2: no smaller number was measured" in messages[0]
     assert "goes from 2 to 4: each beyond 1 adds 100% of the mean speed" in messages[1]
     assert "goes from 4 to 3: each of the last 2 adds 50% of the mean" not in messages[2]
-    assert "goes from 4 to 6: each beyond 2 adds 50% of the mean speed" in messages[2]
+    assert "goes from 4 to 7: each beyond 2 adds 50% of the mean speed" in messages[2]
     assert " to 3: " in messages[-1]
     changes = len(messages)
     assert played.job.record.scalings.total() == changes

@@ -1,6 +1,7 @@
 """The search for a number of workers, on jobs whose speed is a known function of that number."""
 
 import json
+import math
 import random
 
 import pytest
@@ -112,6 +113,16 @@ def test_a_search_goes_on_from_its_state(windows, shape):
     *_, workers = searched(one, speed, 1, windows)
     other.restore(json.loads(json.dumps(one.state())))
     assert searched(other, speed, workers) == searched(one, speed, workers)
+
+
+@given(st.lists(st.integers(-4, 4), min_size=3, max_size=3))
+def test_no_last_bit_of_a_speed_decides(bits):
+    search = WorkerSearch(1, 32, 7 / 15)
+    for (workers, speed), steps in zip({1: 50.0, 2: 100.0, 4: 150.0}.items(), bits, strict=True):
+        for _ in range(abs(steps)):
+            speed = math.nextafter(speed, math.copysign(math.inf, steps))
+        found = search.measured(workers, speed)
+    assert found.workers == 8  # which the fit gives exactly
 
 
 def test_a_change_from_outside_lets_it_begin_again():
