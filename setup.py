@@ -55,11 +55,12 @@ def extensions() -> list[Extension]:
         "-Wno-unused-function",
         "-Wno-maybe-uninitialized",
     ]
-    link_args: list[str] = []
+    # SHOAL_CPU (native/clones.h).
+    link_args = ["-Wl,--wrap=__cpu_indicator_init"]
     if sanitizer := os.environ.get("SHOAL_SANITIZE"):
         kinds = {"address": "address,undefined", "thread": "thread"}
-        link_args = [f"-fsanitize={kinds[sanitizer]}"]
-        compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", *link_args]
+        link_args += [f"-fsanitize={kinds[sanitizer]}"]
+        compile_args += ["-O1", "-g", "-fno-omit-frame-pointer", link_args[-1]]
     if sanitizer == "thread":
         # It does not know fences: they order what a lock-free reader sees, which it is not shown.
         compile_args += ["-Wno-tsan"]

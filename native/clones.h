@@ -18,12 +18,41 @@
 #if (defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)) && !defined(SHOAL_NO_CLONES)
 #define SHOAL_NO_CLONES
 #endif
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && \
-    __GNUC__ >= 12 && !defined(SHOAL_NO_CLONES)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(SHOAL_NO_CLONES)
+#define SHOAL_HAS_LEVELS 1
+#endif
+#if defined(SHOAL_HAS_LEVELS) && defined(__GLIBC__)
 #define SHOAL_CLONES \
     __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define SHOAL_CLONES
+#endif
+
+#ifdef SHOAL_HAS_LEVELS
+/* Every choice of a clone first calls libgcc's __cpu_indicator_init, which the linker leads here
+ * (setup.py). SHOAL_CPU=x86-64-v3 or x86-64-v2 in the environment then takes the newer levels
+ * away, so that their code is tested on any machine. The bits are those of the interface between
+ * libgcc and the compiler. No function of another library may be called: the choice is made while
+ * the extension is being linked. */
+extern char **environ;
+extern unsigned __cpu_features2[];
+int __real___cpu_indicator_init(void);
+
+static int shoal_is_entry(const char *entry, const char *wanted) {
+    while (*wanted && *entry == *wanted) entry++, wanted++;
+    return *entry == *wanted;
+}
+
+__attribute__((visibility("hidden"))) int __wrap___cpu_indicator_init(void) {
+    enum { WORD = 2, V3 = 1 << (97 - 96), V4 = 1 << (98 - 96) };
+    const int result = __real___cpu_indicator_init();
+    for (char **entry = environ; entry && *entry; entry++) {
+        if (shoal_is_entry(*entry, "SHOAL_CPU=x86-64-v3")) __cpu_features2[WORD] &= ~V4;
+        if (shoal_is_entry(*entry, "SHOAL_CPU=x86-64-v2")) __cpu_features2[WORD] &= ~(V3 | V4);
+    }
+    return result;
+}
 #endif
 
 #define SHOAL_INLINE static inline __attribute__((always_inline))

@@ -107,6 +107,7 @@ cdef extern from "compaction.h" nogil:
     int shoal_run(shoal_store *, const shoal_batch *)
     void shoal_advance(shoal_store *, int64_t)
     int shoal_reserve(shoal_store *, int64_t)
+    int shoal_instruction_set()
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t, const shoal_cuts *, int64_t *,
                          int64_t *)
     int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t)

@@ -17,6 +17,7 @@ MAX_ADMIT_AFTER: int
 USE_CLASSES: int
 NO_PART: int
 MAX_BOUNDS: int
+INSTRUCTION_SET: int
 
 class RowStore:
     @property

@@ -42,6 +42,7 @@ from kernels cimport (
     shoal_export_segment,
     shoal_format_names,
     shoal_initial,
+    shoal_instruction_set,
     shoal_kind_names,
     shoal_mix64,
     shoal_remove,
@@ -75,6 +76,7 @@ MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
 USE_CLASSES = SHOAL_USE_CLASSES
 NO_PART = SHOAL_NO_PART
 MAX_BOUNDS = 4096
+INSTRUCTION_SET = shoal_instruction_set()  # the level of x86-64 whose code runs: 4, 3 or 0
 
 CELL_BITS = 13
 """So many cells at most, twice as many as bounds, are looked up to find a step among bounds."""

@@ -175,9 +175,8 @@ static __attribute__((noinline)) void shoal_update_present(
 
 /* ---- the pipeline, once per instruction set ---- */
 
-#if defined(__x86_64__) && !defined(SHOAL_NO_CLONES)
+#ifdef SHOAL_HAS_LEVELS
 #include <immintrin.h>
-#define SHOAL_HAS_VARIANTS 1
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx2,bmi,bmi2,lzcnt,popcnt")
@@ -220,17 +219,17 @@ typedef void (*shoal_lookup_fn)(const shoal_store *, const shoal_batch *, const 
 typedef uint64_t (*shoal_update_fn)(shoal_store *, const shoal_batch *, const uint64_t *,
                                     const float *, uint64_t, int, float *);
 
-#ifdef SHOAL_HAS_VARIANTS
+/* The level of x86-64 whose code runs, 4, 3 or 0. */
 static int shoal_instruction_set(void) {
-    if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2"))
-        return 4;
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") ? 3 : 0;
-}
+#ifdef SHOAL_HAS_LEVELS
+    if (__builtin_cpu_supports("x86-64-v4")) return 4;
+    if (__builtin_cpu_supports("x86-64-v3")) return 3;
 #endif
+    return 0;
+}
 
 static shoal_lookup_fn shoal_lookup_block(void) {
-#ifdef SHOAL_HAS_VARIANTS
+#ifdef SHOAL_HAS_LEVELS
     if (shoal_instruction_set() == 4) return shoal_lookup_block_v4;
     if (shoal_instruction_set() == 3) return shoal_lookup_block_v3;
 #endif
@@ -238,7 +237,7 @@ static shoal_lookup_fn shoal_lookup_block(void) {
 }
 
 static shoal_update_fn shoal_update_block(void) {
-#ifdef SHOAL_HAS_VARIANTS
+#ifdef SHOAL_HAS_LEVELS
     if (shoal_instruction_set() == 4) return shoal_update_block_v4;
     if (shoal_instruction_set() == 3) return shoal_update_block_v3;
 #endif
