@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-fast test-kubernetes lint lint-style lint-imports lint-types bench-server \
+.PHONY: demo test test-fast test-processors test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak soak-sweeps soak-sync soak-moves annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check fuzz audit locks nightly deep clean build/tree
@@ -124,7 +124,15 @@ build/locks/installed:
 	touch $@
 
 # What takes too long, or depends too much on others, for every change.
-nightly: audit fuzz deep
+nightly: audit fuzz deep test-processors
+
+# The tests of what must not depend on the processor, as on each older one that this machine can be.
+test-processors: build/extensions
+	for level in $$($(BIN)/python -m tests.processors); do \
+	  echo "$$level"; \
+	  $(KEPT) $(BIN)/python -m tests.processors $$level $(BIN)/python -m pytest tests/master \
+	    tests/data tests/native -m "not job" --numprocesses 2 --dist loadfile || exit 1; \
+	done
 
 # The properties with ten times as many random cases, and new ones.
 deep: build/extensions
