@@ -53,21 +53,17 @@ class GroupedOption(click.Option):
             self.required = required
 
 
-def field_option(
-    field: dataclasses.Field[Any], *, required: bool = True
-) -> Callable[[Command], Command]:
-    """Adds the flag of a field of JobConfig. required: one without a default must be given."""
+def _field_option(field: dataclasses.Field[Any], required: bool) -> GroupedOption:
+    """The flag of a field of JobConfig. required: one without a default must be given."""
     kind = kind_of(field)
     needed = field.default is dataclasses.MISSING
     # Click takes None for a value.
     default = {} if needed else {"default": default_of(field)}
     if field.metadata["repeated"]:
         default = {"multiple": True, "callback": lambda _context, _option, given: ",".join(given)}
-    return click.option(
-        flag(field.name),
-        field.name,
+    return GroupedOption(
+        [flag(field.name), field.name],
         **default,
-        cls=GroupedOption,
         group=next(group.title for group in GROUPS if field in group.fields),
         type=kind,
         required=needed and required,
@@ -78,17 +74,30 @@ def field_option(
     )
 
 
+class _FieldOptions(click.Option):
+    """Stands for the flags of fields until a GroupedCommand needs them.
+
+    Making a hundred of them takes longer than the rest of a command's start.
+    """
+
+    def __init__(
+        self, _: Sequence[str], fields: Sequence[dataclasses.Field[Any]], required: bool
+    ) -> None:
+        self._fields, self._required = fields, required
+
+    def options(self) -> list[click.Option]:
+        """The flags."""
+        return [_field_option(field, self._required) for field in self._fields]
+
+
 def field_options(
     fields: Sequence[dataclasses.Field[Any]], *, required: bool = True
 ) -> Callable[[Command], Command]:
-    """Adds the flags of fields of JobConfig, in their order; required: as of `field_option`."""
+    """Adds the flags of fields of JobConfig, in their order, to a GroupedCommand.
 
-    def decorate(function: Command) -> Command:
-        for field in reversed(fields):
-            function = field_option(field, required=required)(function)
-        return function
-
-    return decorate
+    required: those without a default must be given.
+    """
+    return click.option(cls=_FieldOptions, fields=fields, required=required)
 
 
 def given_flags(context: click.Context, names: Iterable[str]) -> list[str]:
@@ -99,6 +108,22 @@ def given_flags(context: click.Context, names: Iterable[str]) -> list[str]:
 
 class GroupedCommand(click.Command):
     """A command whose help has a section for each group of flags."""
+
+    _params: list[click.Parameter]
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        """Its parameters; the flags of fields are made now."""
+        self._params = [
+            option
+            for each in self._params
+            for option in (each.options() if isinstance(each, _FieldOptions) else [each])
+        ]
+        return self._params
+
+    @params.setter
+    def params(self, params: list[click.Parameter]) -> None:
+        self._params = params
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the sections in the order of their first flags."""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from shoal.base.words import duration
-from shoal.proto import shoal_pb2 as pb
+
+if TYPE_CHECKING:
+    from shoal.proto import shoal_pb2 as pb
 
 _LARGER = frozenset(
     {"auc", "acc", "accuracy", "precision", "recall", "ndcg", "mrr", "map", "hit", "hits", "f1"}

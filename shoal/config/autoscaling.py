@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shoal.config.flags import option
+from shoal.config.flags import option, subject
 from shoal.config.quantities import number_of
 from shoal.errors import UserError
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class AutoscalingOptions:
     """A job that finds its number of workers by itself."""
 

@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 from shoal.base.words import near
 from shoal.errors import UserError
+
+Subject = TypeVar("Subject")
 
 COMMANDS = ("train", "evaluate", "predict")
 
 _UNITS = {"_seconds": "SECONDS", "_mb": "MB", "_dir": "FOLDER"}
 """Ends of fields' names -> the kind of value, as help shows it."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def subject(options: type[Subject]) -> type[Subject]:
+    """A class of fields that JobConfig has.
+
+    It has none of the methods of a dataclass, as JobConfig makes its own: each takes the start of
+    every process longer.
+    """
+    make = dataclasses.dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+    return make(options)
 
 
 def option(

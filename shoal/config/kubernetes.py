@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.config.flags import flag, option
+from shoal.config.flags import flag, option, subject
 from shoal.config.quantities import QUANTITY, number_of
 from shoal.errors import UserError
 
@@ -66,7 +66,7 @@ class Volume:
     read_only: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class KubernetesOptions:
     """Where the job runs; all but the image count only with --image."""
 

@@ -5,14 +5,14 @@ Sections of JobConfig's fields, each field with its flag; options.py puts them t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from shoal.config.flags import option
+from shoal.config.flags import option, subject
 
 _RECORDS = "a file, a folder, a glob pattern in quotes or a URL."
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class ModelOptions:
     """The model, the job's name and folder, and its logs.
 
@@ -74,7 +74,7 @@ class ModelOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class DataOptions:
     """The records, and the format of their files."""
 
@@ -101,7 +101,7 @@ class DataOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class TrainingOptions:
     """Passes over the data, batches, tasks, and records that fail."""
 
@@ -159,7 +159,7 @@ class TrainingOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class ConsistencyOptions:
     """How far the workers' views of the model may differ."""
 

@@ -37,7 +37,6 @@ MOST_SHUFFLED = 100_000_000
 """Records of --shuffle buffer:N, which a worker holds in memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class JobOptions(
     KubernetesOptions,
     AutoscalingOptions,

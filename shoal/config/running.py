@@ -5,12 +5,10 @@ Sections of JobConfig's fields, each field with its flag; options.py puts them t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from shoal.config.flags import option
+from shoal.config.flags import option, subject
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class ServerOptions:
     """The parameter servers, and the data they exchange with workers."""
 
@@ -39,7 +37,7 @@ class ServerOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class DurabilityOptions:
     """The updates that a parameter server's death may cost."""
 
@@ -83,7 +81,7 @@ class DurabilityOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class CheckpointOptions:
     """When checkpoints are taken, where they are, and the one to start from."""
 
@@ -140,7 +138,7 @@ class CheckpointOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class OutputOptions:
     """Evaluation during training, the exported model, and predictions."""
 
@@ -194,7 +192,7 @@ class OutputOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class MonitoringOptions:
     """What is recorded of a job while it runs."""
 
@@ -211,7 +209,7 @@ class MonitoringOptions:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@subject
 class ProcessOptions:
     """The workers, restarts after failures, and how long processes wait for each other."""
 
