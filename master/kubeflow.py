@@ -11,9 +11,7 @@ import contextlib
 import json
 import logging
 import math
-import ssl
 import threading
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -103,6 +101,9 @@ class StatusServer:
 
     def post(self, status: Mapping[str, Any]) -> None:
         """Post a `trainerStatus`, observed now. Raises OSError, ValueError."""
+        import ssl  # late: few masters have use for it
+        import urllib.request
+
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         body = json.dumps({"trainerStatus": {**status, "lastUpdatedTime": now}}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json"})

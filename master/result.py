@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import platform
-from importlib import metadata
 from typing import Any
 
 from shoal.master.job.job import Job
@@ -20,6 +19,8 @@ def _numbers(metrics: dict[str, float]) -> dict[str, float | None]:
 
 
 def _installed(*distributions: str) -> str | None:
+    from importlib import metadata  # late: only now it is needed
+
     for name in distributions:
         try:
             return metadata.version(name)

@@ -10,12 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.checkpoints import folders, manifests
 from shoal.checkpoints.folders import Attempt, folder_name
 from shoal.checkpoints.manifests import CheckpointError
-from shoal.checkpoints.schema import Manifest, SchemaError, shard_entry
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import Error
@@ -24,6 +23,9 @@ from shoal.master.servers import Place, ServerConnections
 from shoal.master.work.ids import ServerId
 from shoal.proto import faults
 from shoal.proto.errors import CallError, WireError
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.schema import Manifest
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class CheckpointTaker:
             servers have fixed theirs. undisturbed: calls what does both, and gives its result.
         Raises TakingError; then nothing of it is left, as far as that can be removed.
         """
+        from shoal.checkpoints import schema  # late: it takes the start of a process a while
+
         began = time.monotonic()
         attempt = None
         try:
@@ -80,7 +84,7 @@ class CheckpointTaker:
             number = self._last = max([self._last, *folders.numbers(root)]) + 1
             attempt = folders.begin(root, number, self._job)
             content = self._write(attempt, places, ledger, undisturbed)
-        except (OSError, SchemaError, CallError) as error:
+        except (OSError, schema.SchemaError, CallError) as error:
             if attempt is not None:
                 for server, place in places.items():
                     self._servers.drop_checkpoint(server, place, attempt.number, attempt.nonce)
@@ -97,6 +101,8 @@ class CheckpointTaker:
         ledger: Callable[[], dict[str, Any]],
         undisturbed: Callable[[Callable[[], dict[str, Any]]], dict[str, Any]],
     ) -> Manifest:
+        from shoal.checkpoints.schema import shard_entry  # late: as above
+
         number, nonce = attempt.number, attempt.nonce
 
         def of_all(call: Callable[[ServerId, Place], Any]) -> list[Any]:

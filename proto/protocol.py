@@ -8,7 +8,6 @@ frame or a file between them changes in a way that an older one would misread.
 from __future__ import annotations
 
 import functools
-from importlib import metadata
 
 from shoal.proto import shoal_pb2 as pb
 
@@ -17,6 +16,8 @@ PROTOCOL = 10
 
 @functools.cache
 def _version() -> str:
+    from importlib import metadata  # late: it takes every start a while
+
     try:
         return metadata.version("shoal")
     except metadata.PackageNotFoundError:

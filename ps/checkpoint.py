@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from shoal.checkpoints import arrow, folders, manifests
+from shoal.checkpoints import folders, manifests
 from shoal.checkpoints.folders import Attempt
 from shoal.checkpoints.manifests import FORMAT
 from shoal.proto import shoal_pb2 as pb
@@ -116,7 +116,7 @@ def write_shard(
     Returns what the manifest of the whole says of it. Raises OSError if files cannot be
     written, MemoryError if rows changed meanwhile do not fit.
     """
-    from shoal.checkpoints import schema  # late: it takes the start of a process a while
+    from shoal.checkpoints import arrow, schema  # late: they take the start of a process a while
 
     files: list[PagedFile] = []
     rows: list[int] = []

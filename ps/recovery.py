@@ -24,7 +24,6 @@ from shoal.proto.routing import Routing
 from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
-from shoal.ps.restoring import restore
 from shoal.ps.tables import ServerModel
 
 logger = logging.getLogger(__name__)
@@ -79,6 +78,8 @@ def newest_shard(
     Raises RefusedError where all servers are to restore the same one, and it is not good;
     StoppedError if the server is to end, StorageError at the end of that patience.
     """
+    from shoal.ps.restoring import restore  # late: few servers restore, and it needs pyarrow
+
     refused = []
     pending.begin(0)
     for number, nonce in zip(plan.checkpoints, plan.nonces, strict=True):

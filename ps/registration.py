@@ -16,14 +16,12 @@ from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.beginning import Beginning
-from shoal.ps.continued import Continued
 from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.recovery import RegisteredWorkers, Sources, newest_shard
-from shoal.ps.saved_rows import SavedRows
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
 from shoal.ps.update_log.log import UpdateLog
@@ -178,8 +176,12 @@ class Registration:
         sources = self._sources
         ours = self._server, self._ownership.routing, self._progress, self._opened
         if sources.continued:
+            from shoal.ps.continued import Continued  # late: it needs pyarrow
+
             self._beginning = Beginning(Continued(sources.continued, *ours))
         elif sources.saved:
+            from shoal.ps.saved_rows import SavedRows  # late: it needs pyarrow
+
             self._beginning = Beginning(SavedRows(sources.saved, *ours))
 
     @property

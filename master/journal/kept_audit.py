@@ -17,8 +17,6 @@ import click
 
 from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_USER_ERROR, UserError
-from shoal.master.journal.audit import audit
-from shoal.master.journal.audit_report import text_of
 
 
 def audit_apart(folder: JobFolder) -> str:
@@ -38,6 +36,10 @@ def audit_apart(folder: JobFolder) -> str:
 @click.argument("job_dir", type=click.Path(path_type=Path))
 def main(job_dir: Path) -> None:
     """Print the audit of the job in JOB_DIR as JSON."""
+    # Late: a master that has it made by another process needs none of it.
+    from shoal.master.journal.audit import audit
+    from shoal.master.journal.audit_report import text_of
+
     try:
         report = audit(JobFolder(job_dir))
     except UserError as error:

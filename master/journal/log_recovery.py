@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.base.job_folder import JobFolder
-from shoal.checkpoints import folders, schema
+from shoal.checkpoints import folders
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.master.job.kept_checkpoints import Taken
@@ -75,6 +75,8 @@ def checkpoint_of_log(
     done = subprocess.run(command, input=table, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         return FromLog(None, why="it could not be done again; see the master's log")
+    from shoal.checkpoints import schema  # late: it takes the start of a process a while
+
     made = json.loads(done.stdout)
     replayed, why = made["replayed"], made["why"]
     seen = position_of(made["journal"])

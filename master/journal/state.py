@@ -13,7 +13,6 @@ import io
 import pickle
 import zlib
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,8 @@ _LEVEL = 1
 @functools.cache
 def version() -> str:
     """What a state is of: the release of shoal, and a digest of the code that decides."""
+    from importlib import metadata  # late: it takes every start a while
+
     digest = xxhash.xxh3_64()
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(path.read_bytes())

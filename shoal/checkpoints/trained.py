@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shoal.checkpoints import manifests
-from shoal.checkpoints.continued import forerunner_checkpoint
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage
@@ -55,6 +54,8 @@ def read_trained(location: str) -> dict[str, Trained]:
 
     Raises UserError if nothing tells, or what does cannot be read.
     """
+    from shoal.checkpoints.continued import forerunner_checkpoint  # late: few jobs continue one
+
     try:
         checkpoint = forerunner_checkpoint(location)
     except CheckpointError as error:
