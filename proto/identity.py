@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import grpc
+from typing import TYPE_CHECKING, Any
 
 from shoal.errors import Error
+
+if TYPE_CHECKING:
+    import grpc
 
 AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
 """Files of an identity's folder, PEM; Secrets of Kubernetes use the same names."""
@@ -108,6 +109,8 @@ class Identity:
 
     def channel(self, address: str, process: str, options: Sequence[tuple[str, Any]]) -> Any:
         """A channel to `process` (ps-1) of the same job, wherever it is."""
+        import grpc  # late: as in transport.py
+
         credentials = grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)
         name = host_of(process, self.caller.job)
         meant = ("grpc.ssl_target_name_override", name)
@@ -115,5 +118,7 @@ class Identity:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a server that takes callers of the same authority only."""
+        import grpc  # late: as in transport.py
+
         pair = (self.key, self.certificate)
         return grpc.ssl_server_credentials([pair], self.authority, require_client_auth=True)

@@ -7,11 +7,14 @@ rpc.py's, handling it serving.py's.
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
-import grpc
 from google.protobuf.message import Message
 
 from shoal.proto.identity import Identity
+
+if TYPE_CHECKING:
+    import grpc
 
 MAXIMUM_MESSAGE_BYTES = 1 << 30
 """Largest message of either plane, bytes: far above a batch's rows."""
@@ -109,6 +112,8 @@ def open_channel(address: str, peer: str, identity: Identity | None) -> grpc.Cha
 
     Then its certificate has to name that process. Raises ValueError for an identity without a peer.
     """
+    import grpc  # late: a client knows names and addresses before it calls anybody
+
     if identity is None:
         return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
     if not peer:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
@@ -31,13 +31,14 @@ from shoal.config.job import RESUMABLE_IMAGES, JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import CallError
-from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
 from shoal.security.identities import INSECURE, client_identity, prepare
 from shoal.seed.pool import Pool
 from shoal.seed.starting import prepared
+
+if TYPE_CHECKING:
+    from shoal.proto.rpc import Connection
 
 SILENCE_SECONDS = 5.0
 """Of a master, until it is told."""
@@ -258,6 +259,10 @@ class _Run:
 
     def _look(self) -> None:
         """Call the master once: tell it to stop if so wanted, and show its status."""
+        # Late: the master starts meanwhile.
+        from shoal.proto.errors import CallError
+        from shoal.proto.rpc import Connection
+
         if self._connection is None:
             address = self._folder.master_address()
             if address is None:

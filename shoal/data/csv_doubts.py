@@ -5,6 +5,7 @@ Looks at the names of the columns and the first records, which csv_reader.py rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 import pyarrow as pa
@@ -42,8 +43,8 @@ def record_for_header(names: Sequence[str], sample: pa.Table | None) -> str:
 
     sample: the first records, typed.
     """
-    numbers = pc.match_substring_regex(pa.array(names, pa.string()), NUMBER).to_pylist()
-    counted = [name for name, number in zip(names, numbers, strict=True) if number]
+    # Not by Arrow, which would import pandas to make an array of them.
+    counted = [name for name in names if re.fullmatch(NUMBER, name, re.ASCII)]
     # As pandas writes a frame without names.
     if counted == [str(i) for i in range(len(counted))]:
         counted = []
@@ -55,7 +56,7 @@ def record_for_header(names: Sequence[str], sample: pa.Table | None) -> str:
         for name in () if found else names:
             if kinds[name] == pa.string():
                 texts += 1
-                own += bool(pc.any(pc.equal(sample[name], name)).as_py())
+                own += name in sample[name].to_pylist()
         if own and own >= OWN_NAMES * texts:
             found = next(n for n in names if kinds[n] == pa.string())
     elif counted:
@@ -92,8 +93,10 @@ def _is_number(kind: pa.DataType) -> bool:
 def _few_that_are_text(values: pa.ChunkedArray) -> tuple[int, str] | None:
     """The first value that is no number, and where, in words; None if there are many of them."""
     number = pc.match_substring_regex(values, NUMBER)
-    missing = pc.is_in(values, pa.array(pacsv.ConvertOptions().null_values))
     numbers = pc.sum(number).as_py() or 0
+    if not numbers:
+        return None
+    missing = pc.is_in(values, pa.array(pacsv.ConvertOptions().null_values))
     others = len(values) - (pc.sum(pc.or_(number, missing)).as_py() or 0)
     row = pc.index(pc.or_(number, missing), False).as_py()
     # A header among few records is one value of few.

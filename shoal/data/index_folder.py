@@ -14,7 +14,6 @@ from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
-from fsspec.core import url_to_fs
 
 from shoal.config.url_variables import fill
 from shoal.data.index_store import Known
@@ -47,6 +46,8 @@ class IndexFolder:
     """
 
     def __init__(self, place: str, flag: str) -> None:
+        from fsspec.core import url_to_fs  # late: few jobs have such a folder
+
         try:
             self._fs, self._path = url_to_fs(fill(place, flag).url)
         except (ImportError, ValueError) as error:

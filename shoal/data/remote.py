@@ -15,8 +15,6 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from fsspec import AbstractFileSystem
-from fsspec.core import url_to_fs
 
 from shoal.config.url_variables import fill
 from shoal.data.files import KNOWN, check_known, data_files
@@ -58,6 +56,9 @@ class RemoteFiles:
     def __init__(
         self, url: str, flag: str, kind: str = "", listed: Sequence[str] | None = None
     ) -> None:
+        from fsspec import AbstractFileSystem  # late: files of this machine need none of it
+        from fsspec.core import url_to_fs
+
         self._flag = flag
         self._kind = kind
         shown = without_credentials(url)

@@ -16,9 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import fsspec
 import pyarrow as pa
-from fsspec.core import url_to_fs
 
 from shoal.config.url_variables import fill
 from shoal.data.files import PACKED, find_files
@@ -147,6 +145,8 @@ def is_folder(place: str, name: str) -> bool:
     """Whether a path or URL is a folder that has another one of this name."""
     if not is_url(place):
         return os.path.isdir(os.path.join(place, name))
+    from fsspec.core import url_to_fs  # late: files of this machine need none of it
+
     try:
         files, path = url_to_fs(fill(place).url)
         return bool(files.isdir(f"{path.rstrip('/')}/{name}"))
@@ -162,6 +162,8 @@ def listed_files(place: str, flag: str) -> list[str]:
 
     Raises UserError naming the line.
     """
+    import fsspec  # late: files of this machine need none of it
+
     try:
         with fsspec.open(fill(place, flag).url, "rb") as file:
             text = file.read().decode()
