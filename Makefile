@@ -109,7 +109,7 @@ audit: $(VENV)/installed
 # deploy/locks: the newest versions that pyproject.toml allows, with their hashes, for each Python
 # and machine. build.txt is for the tools that compile shoal.
 locks: build/locks/installed
-	set -e; for name in server worker-cpu worker build; do \
+	set -e; for name in server cpu worker build; do \
 	  case $$name in server) extras=;; build) extras=--build;; *) extras=$$name;; esac; \
 	  $(PYTHON) deploy/dependencies.py $$extras > build/locks/$$name.in; \
 	  build/locks/venv/bin/uv pip compile --quiet --no-config --upgrade --universal \

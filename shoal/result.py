@@ -164,7 +164,7 @@ class JobResult:
                 + (", but a SavedModel" if export.manifest["saved_model"] else "")
                 + ": the report of shoal check says why"
             )
-        keras = _library("keras", "load()", "'shoal[worker]'")
+        keras = _library("keras", "load()", "'shoal[cpu]'")
         return keras.saving.load_model(Path(str(self.output), name))
 
     def table(self, name: str) -> pa.Table:

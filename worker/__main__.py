@@ -167,7 +167,7 @@ def _no_tensorflow(error: ImportError) -> pb.Failure:
     return pb.Failure(
         kind=pb.USER_ERROR,
         message=f"workers need TensorFlow 2.16 or newer, which cannot be imported ({error}); "
-        "install it with: pip install 'shoal[worker]'",
+        "install it with: pip install 'shoal[cpu]'",
     )
 
 

@@ -254,7 +254,7 @@ def import_quietly(command: str) -> None:
             os.dup2(kept, 2)
             click.echo(
                 f"Error: shoal {command} needs TensorFlow 2.16 or newer ({error}); install it "
-                "with: pip install 'shoal[worker]'",
+                "with: pip install 'shoal[cpu]'",
                 err=True,
             )
             sys.exit(EXIT_USER_ERROR)

@@ -1,5 +1,6 @@
 """deploy/locks fits pyproject.toml, all packages have hashes, and images install nothing else."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
-LOCKS = {"server": [], "worker-cpu": ["worker-cpu"], "worker": ["worker"], "build": ["--build"]}
+LOCKS = {"server": [], "cpu": ["cpu"], "worker": ["worker"], "build": ["--build"]}
 """The arguments of deploy/dependencies.py, by the file of deploy/locks."""
 
 PINNED = re.compile(r"(?P<pin>[^\s#\\][^\\#]*?) \\\n(?P<hashes>(?:    --hash=\S+(?: \\)?\n)+)")
@@ -53,16 +54,19 @@ def test_a_lock_has_an_allowed_version_of_each_dependency(name):
     locked = {}
     for pin, _ in pins((DEPLOY / "locks" / f"{name}.txt").read_text()):
         locked.setdefault(canonicalize_name(pin.name), []).append(pin)
-    for wanted in declared(name):
-        here = locked.get(canonicalize_name(wanted.name), [])
-        for python in ("3.11", "3.12", "3.13"):
-            environment = default_environment() | {
-                "python_version": python,
-                "python_full_version": f"{python}.0",
-                "sys_platform": "linux",
-            }
+    for python, machine in itertools.product(("3.11", "3.12", "3.13"), ("x86_64", "aarch64")):
+        environment = default_environment() | {
+            "python_version": python,
+            "python_full_version": f"{python}.0",
+            "sys_platform": "linux",
+            "platform_machine": machine,
+        }
+        for wanted in declared(name):
+            if wanted.marker and not wanted.marker.evaluate(environment):
+                continue
+            here = locked.get(canonicalize_name(wanted.name), [])
             fits = [pin for pin in here if not pin.marker or pin.marker.evaluate(environment)]
-            assert len(fits) == 1, f"{wanted.name} on Python {python}: run make locks"
+            assert len(fits) == 1, f"{wanted.name} on Python {python}, {machine}: run make locks"
             (version,) = fits[0].specifier
             assert wanted.specifier.contains(version.version), f"{wanted}: run make locks"
 
@@ -92,10 +96,10 @@ def test_pip_is_given_the_lock_and_must_check_it(name):
 
 
 def test_extras_without_a_lock_are_refused_unless_the_build_says_so():
-    done = asked("--locked", "yes", "worker-cpu", "gcs")
+    done = asked("--locked", "yes", "cpu", "gcs")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "EXTRAS='worker-cpu gcs'; add --build-arg LOCKED=no" in done.stderr
-    done = asked("--locked", "no", "worker-cpu", "gcs")
+    assert "EXTRAS='cpu gcs'; add --build-arg LOCKED=no" in done.stderr
+    done = asked("--locked", "no", "cpu", "gcs")
     assert done.returncode == 0
     assert "without hashes" in done.stderr
     assert {"click>=8.1", "keras>=3.5", "gcsfs>=2023.1"} <= set(done.stdout.splitlines())
@@ -103,10 +107,10 @@ def test_extras_without_a_lock_are_refused_unless_the_build_says_so():
 
 @pytest.mark.parametrize("locked", ["yes", "no"])
 def test_an_unknown_extra_is_named(locked):
-    done = asked("--locked", locked, "worker_cpu")
+    done = asked("--locked", locked, "cpus")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("pyproject.toml has no extra worker_cpu; ")
-    assert "worker-cpu" in done.stderr
+    assert done.stderr.startswith("pyproject.toml has no extra cpus; ")
+    assert "cpu, " in done.stderr
     assert "Traceback" not in done.stderr
 
 
