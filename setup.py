@@ -10,17 +10,22 @@ SHOAL_BOUNDS_CHECK=1   Cython bounds and overflow checks, for the tests
 SHOAL_SANITIZE=...     address: AddressSanitizer and UndefinedBehaviorSanitizer;
                        thread: ThreadSanitizer
 SHOAL_ANNOTATE=1       Cython's HTML report, below build/cython
+SHOAL_PURE=1           no extensions: for an editable install beside those that
+                       `build_ext --inplace` makes, which would compile them again
 """
 
 import os
 import platform
 from pathlib import Path
 
-import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.modified import newer_group
 
 FOLDERS = ("native", "proto", "ps", "master", "worker", "model_zoo")
+SHARED = "shoal.native._cython"
+"""Cython's own code, which each extension would contain."""
 
 
 def enabled(name: str) -> bool:
@@ -40,13 +45,38 @@ def packages() -> dict[str, str]:
     return found
 
 
+class BuildExtensions(build_ext):
+    """Tells which extension is compiled, of how many."""
+
+    def build_extensions(self) -> None:
+        """Compile those that are older than their sources."""
+        self.stale = [
+            each.name
+            for each in self.extensions
+            if self.force
+            or newer_group([*each.sources, *each.depends], self.get_ext_fullpath(each.name))
+        ]
+        super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one, unless it is up to date."""
+        if ext.name in self.stale:
+            place = self.stale.index(ext.name) + 1
+            print(f"Compiling {ext.name}, {place} of {len(self.stale)}", flush=True)
+        super().build_extension(ext)
+
+
 def extensions() -> list[Extension]:
-    """One extension per native/*.pyx."""
-    # -O3 lets the compiler vectorise the kernels; which instructions it may use
-    # is decided at run time per function (native/), never by -march here, so
-    # that one wheel runs on every machine.
+    """One extension per native/*.pyx, and the one with what they share."""
+    # The parts of -O3 that make the kernels fast: the rest of it costs the compiler a fifth of its
+    # time, and some kernels their speed. Which instructions are used is decided at run time per
+    # function (native/), never by -march here, so that one wheel runs on every machine.
     compile_args = [
-        "-O3",
+        "-O2",
+        "-ftree-vectorize",
+        "-fvect-cost-model=dynamic",
+        "-fpeel-loops",
+        "-g0",  # Python's own flags have -g
         "-ffp-contract=off",
         "-fno-math-errno",
         "-fno-trapping-math",
@@ -64,18 +94,27 @@ def extensions() -> list[Extension]:
     if sanitizer == "thread":
         # It does not know fences: they order what a lock-free reader sees, which it is not shown.
         compile_args += ["-Wno-tsan"]
+    # The largest first, as they take the compiler longest.
+    sources = sorted(Path("native").glob("*.pyx"), key=lambda path: -path.stat().st_size)
+    headers = [path.as_posix() for end in ("*.h", "*.pxd") for path in Path("native").glob(end)]
+    shared = Extension(
+        SHARED,
+        ["native/_cython.c"],  # which Cython writes
+        depends=["setup.py"],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
     return [
         Extension(
             f"shoal.native.{source.stem}",
             [source.as_posix()],
-            include_dirs=["native", numpy.get_include()],
-            define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+            include_dirs=["native"],
             extra_compile_args=compile_args,
             extra_link_args=link_args,
-            depends=[p.as_posix() for s in ("*.h", "*.pxd") for p in Path("native").glob(s)],
+            depends=["setup.py", *headers],
         )
-        for source in sorted(Path("native").glob("*.pyx"))
-    ]
+        for source in sources
+    ] + [shared]
 
 
 package_dir = packages()
@@ -89,7 +128,10 @@ setup(
     package_data={name: ["py.typed", "*.pyi", "*.proto", "static/*"] for name in package_dir},
     # The C compiler too runs once a core.
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
-    ext_modules=cythonize(
+    cmdclass={"build_ext": BuildExtensions},
+    ext_modules=[]
+    if enabled("SHOAL_PURE")
+    else cythonize(
         extensions(),
         compiler_directives={
             "language_level": "3",
@@ -101,6 +143,8 @@ setup(
             "binding": True,
         },
         include_path=["native"],  # kernels.pxd
+        shared_utility_qualified_name=SHARED,
+        quiet=True,
         annotate=enabled("SHOAL_ANNOTATE"),
         # Apart, as Cython compares times only: it would take C code made without
         # checks for a build with them.
