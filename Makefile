@@ -1,6 +1,10 @@
 # The commands of this repository. `make demo` and `make test` need only
 # Python 3.11, gcc and make: they create the virtual environment themselves.
 
+# A command that fails ends its recipe in front of a pipe too.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -11,19 +15,43 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak soak-sweeps soak-sync soak-moves annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
-# Installed once, again when the declared dependencies change. A TensorFlow that
-# is already there (any build) is kept; otherwise the CPU build is taken.
-$(VENV)/installed: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	if $(BIN)/python -c "import tensorflow" 2>/dev/null; then extras=dev; else extras=dev,worker-cpu; fi; \
-	  $(BIN)/pip install --quiet --editable ".[$$extras]"
-	mkdir -p build && touch $@ build/extensions
+# The packages that deploy/dependencies.py names for $(1), with a line for each that is fetched.
+INSTALL = $(BIN)/python deploy/dependencies.py $(1) | $(KEPT_TENSORFLOW) \
+  | $(BIN)/pip install --disable-pip-version-check --progress-bar off --requirement /dev/stdin \
+  | sed -nu -e 's/^ *\(Downloading\|Using cached\) \([^-]*-[^-]*\)-[^ ]*whl (\(.*\))/  \2, \3/p' \
+    -e 's,^Processing .*/\([^/-]*-[^-]*\)-.*,  \1,p' -e 's/^Installing collected .*/  unpacking them/p'
+# A TensorFlow that is already there, of any build, is kept.
+KEPT_TENSORFLOW = if $(BIN)/python -c 'import importlib.util as i; i.find_spec("tensorflow") or exit(1)'; \
+  then grep -v ^tensorflow; else cat; fi
+
+# Everything is installed once, and again when the declared dependencies change: what compiles the
+# extensions, then what jobs need, then what developers need. `make demo` needs the first two.
+$(VENV)/tools: pyproject.toml
+	@echo "Installing what compiles the extensions"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(call INSTALL,--build)
+	@touch $@
+
+$(VENV)/jobs: $(VENV)/tools
+	@echo "Installing what jobs need: TensorFlow is the largest"
+	@$(call INSTALL,worker-cpu)
+	@SHOAL_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/installed: $(VENV)/jobs
+	@echo "Installing what developers need"
+	@$(call INSTALL,worker-cpu dev)
+	@touch $@
 
 # The Cython extensions, beside their sources.
-build/extensions: $(VENV)/installed $(SOURCES)
-	$(BIN)/python setup.py --quiet build_ext --inplace
-	mkdir -p build && touch $@
+build/compiled: $(VENV)/tools $(SOURCES)
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@mkdir -p build && touch $@
+
+# All of it: what developers' commands run with.
+build/extensions: build/compiled $(VENV)/installed
+	@touch $@
 
 # The source tree as it is imported (shoal/ps and so on), for tools that read
 # files instead of importing them.
@@ -32,8 +60,10 @@ build/tree:
 	for f in shoal/*; do ln -s ../../../$$f $@/shoal/; done
 	for d in native proto ps master worker model_zoo; do ln -s ../../../$$d $@/shoal/$$d; done
 
-# MovieLens-100K, two servers, two workers: the job folder is build/demo.
-demo: build/movielens/train.parquet
+# MovieLens-100K, two servers, two workers: the job folder is build/demo. The extensions are
+# compiled while pip installs.
+demo:
+	@$(MAKE) --no-print-directory --jobs 2 build/movielens/train.parquet
 	$(BIN)/shoal train --job-name demo --job-dir build/demo --overwrite \
 	  --model-zoo model_zoo/movielens --model-def deepfm.custom_model \
 	  --training-data build/movielens/train.parquet \
@@ -41,7 +71,7 @@ demo: build/movielens/train.parquet
 	  --num-ps 2 --num-workers 2 --num-epochs 3 --minibatch-size 256 \
 	  --evaluation-steps 300 --output build/demo/export
 
-build/movielens/train.parquet: build/extensions
+build/movielens/train.parquet: build/compiled $(VENV)/jobs
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
 # Three processes on two cores, as much of the time of a job under test is waiting. The
@@ -171,7 +201,7 @@ bench-native: build/bench/venv/installed
 build/bench/venv/installed: build/extensions
 	test -x build/bench/venv/bin/python || $(PYTHON) -m venv build/bench/venv
 	build/bench/venv/bin/pip install --quiet torch==2.13.0 fbgemm-gpu-cpu==1.8.0 tensorflow-cpu
-	build/bench/venv/bin/pip install --quiet --editable .
+	SHOAL_PURE=1 build/bench/venv/bin/pip install --quiet --editable .
 	touch $@
 
 # Records per second of the readers, against each format's own library; then many files, and

@@ -1,4 +1,4 @@
-"""Prints requirements of pyproject.toml for pip, one a line: those of the image, or of its build.
+"""Prints requirements of pyproject.toml for pip, one a line: to run shoal, or to build it.
 
 usage: dependencies.py [--locked yes|no] [--build | EXTRA ...]
 
