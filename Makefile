@@ -34,14 +34,14 @@ $(VENV)/tools: pyproject.toml
 
 $(VENV)/jobs: $(VENV)/tools
 	@echo "Installing what jobs need: TensorFlow is the largest"
-	@$(call INSTALL,worker-cpu)
+	@$(call INSTALL,cpu)
 	@SHOAL_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
 	  --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/installed: $(VENV)/jobs
 	@echo "Installing what developers need"
-	@$(call INSTALL,worker-cpu dev)
+	@$(call INSTALL,cpu dev)
 	@touch $@
 
 # The Cython extensions, beside their sources.

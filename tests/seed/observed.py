@@ -1,10 +1,12 @@
 """`python -m tests.seed.observed FILE [exit CODE|wait|raise]`: tells what it finds itself to be."""
 
+import contextlib
 import json
 import os
 import random
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -13,14 +15,21 @@ from pathlib import Path
 import numpy as np
 
 
+def opened(number):
+    """What a file descriptor is of; None for that which lists them."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.readlink(f"/proc/self/fd/{number}")
+    return None
+
+
 def observe():
     """All that a process may see of itself and that does not differ from run to run."""
     return {
         "argv": sys.argv,
         "command line": Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode().split("\0"),
         "environment": dict(os.environ),
-        "environment in C": sorted(os.popen("env").read().splitlines()),
-        "files": sorted(os.listdir("/proc/self/fd")),
+        "environment in C": sorted(subprocess.check_output(["env"], text=True).splitlines()),
+        "files": sorted(filter(None, map(opened, os.listdir("/proc/self/fd")))),
         "folder": os.getcwd(),
         "leads": [os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid()],
         "limits": [

@@ -28,7 +28,7 @@ class Processes:
 
     def __init__(self, folder):
         self.folder = folder
-        self.seen = {}  # file -> [CPU seconds, command line]
+        self.seen = {}  # file -> (start, CPU seconds, command line)
 
     def look(self):
         for path in self.folder.glob("*.*"):
@@ -40,12 +40,14 @@ class Processes:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if fields[0] not in "ZX":
-                self.seen[path.name] = [(int(fields[11]) + int(fields[12])) / TICKS, line]
+            start, cpu = fields[19], (int(fields[11]) + int(fields[12])) / TICKS
+            # An id is given out again.
+            if fields[0] not in "ZX" and self.seen.get(path.name, (start,))[0] == start:
+                self.seen[path.name] = start, cpu, line
 
     def rows(self):
         """(test, role, {cause: CPU seconds}) of each process."""
-        for name, (cpu, line) in self.seen.items():
+        for name, (_, cpu, line) in self.seen.items():
             data = (self.folder / name).read_bytes()
             start, imports, tracing = COUNTS.unpack_from(data)
             test = data[COUNTS.size :].rstrip(b"\0").decode().rpartition(" (")[0]
