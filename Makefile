@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-fast test-processors test-kubernetes lint lint-style lint-imports lint-types bench-server \
+.PHONY: demo test test-fast test-times test-processors test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak soak-sweeps soak-sync soak-moves annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
@@ -82,6 +82,12 @@ KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache"
 test: build/extensions
 	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 3 --dist loadfile \
 	  --no-loadscope-reorder --benchmark-disable --rows 2000 --ids 500
+
+# The same, with a report of where their time goes: by role and cause, by file, by test.
+TESTS ?= tests
+test-times: build/extensions
+	$(KEPT) $(BIN)/python -m tests.times $(TESTS) --numprocesses 4 --dist loadfile \
+	  --no-loadscope-reorder --quiet
 
 # Those of them that take little: to be run often. A third process, as many of them only wait.
 test-fast: build/extensions

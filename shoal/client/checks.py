@@ -25,6 +25,7 @@ from shoal.config.job import JobConfig
 from shoal.config.model_params import GIVEN, params_of, refusal
 from shoal.config.url_variables import check_variables
 from shoal.errors import UserError
+from shoal.seed.pool import named_folder
 
 KERAS_OPTIMIZERS = (
     *("SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"),
@@ -52,6 +53,7 @@ def check_inputs(config: JobConfig) -> list[str]:
     UserError.
     """
     check_folder()
+    named_folder()
     check_variables(config)
     names = check_model(config)
     # The user's reader may take what is no path at all.

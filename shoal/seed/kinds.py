@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -47,8 +48,8 @@ READ_AGAIN = ("shoal.proto.faults", "shoal.proto.tls13")
 DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 """Variables of workers that the user has not set: TensorFlow's notes on processors are no news."""
 
-TESTS = ("SHOAL_TEST_", "PYTEST_")
-"""Prefixes of such variables of tests."""
+OWN_PREFIXES = ("PYTEST_", "SHOAL_TEST_")
+"""Of such variables of those who run tests."""
 
 
 def kind_of(arguments: Sequence[str]) -> str | None:
@@ -59,16 +60,22 @@ def kind_of(arguments: Sequence[str]) -> str | None:
 def seed_name(kind: str, environment: Mapping[str, str]) -> str:
     """The file name of the seed of a kind for processes with an environment.
 
-    Processes have a seed in common only if whatever an executed one would inherit is the same, and
-    each variable that an import may read.
+    Processes have a seed in common only if what an executed one would inherit is the same, as are
+    the installed packages and each variable that an import may read.
     """
     shared = DEFAULTS | {
         name: value
         for name, value in environment.items()
-        if name not in OWN and not name.startswith(TESTS)
+        if name not in OWN and not name.startswith(OWN_PREFIXES)
     }
-    told = json.dumps([sys.executable, sys.version, __file__, _inherited(), shared], sort_keys=True)
+    told = json.dumps([sys.executable, *_installed(), *_inherited(), shared], sort_keys=True)
     return f"{kind}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+
+def _installed() -> list[str | int]:
+    """What changes when a package is installed, shoal among them."""
+    packages = Path(sysconfig.get_path("purelib"))
+    return [sys.version, packages.stat().st_mtime_ns, __file__, Path(__file__).stat().st_mtime_ns]
 
 
 def _inherited() -> list[str]:

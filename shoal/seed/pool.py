@@ -38,6 +38,9 @@ OFF = "off"
 READY_SECONDS = 120.0
 """For a seed to answer, which may still be importing TensorFlow on a busy machine."""
 
+MOST_WAITING = 1024
+"""Connections that a seed has not seen yet, while it imports."""
+
 PACKET_BYTES = 1 << 12
 """Of an answer."""
 
@@ -68,7 +71,7 @@ class Pool:
         They are for processes with this process's environment.
         """
         for kind in (TRAINING, SERVING):
-            with contextlib.suppress(OSError):  # `fork` says so
+            with contextlib.suppress(OSError):  # `ready` says so
                 self._kept.append(self._connected(kind, seed_name(kind, os.environ), os.environ))
         return self
 
@@ -82,11 +85,9 @@ class Pool:
 
         Raises UserError if SHOAL_SEED names a folder that cannot be used.
         """
-        named = os.environ.get(VARIABLE, "")
-        if named == OFF:
-            return None
-        if named:
-            return cls(_private(Path(named).absolute()))
+        if os.environ.get(VARIABLE):
+            named = named_folder()
+            return None if named is None else cls(named)
         own = temporary.sockets(folder)
         if own is None or not temporary.takes_sockets(own, LONGEST_NAME):
             return None
@@ -151,7 +152,7 @@ class Pool:
         # Made here: who connects while the seed imports waits for it.
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(str(path))
-            listener.listen(64)
+            listener.listen(MOST_WAITING)
             command = [sys.executable, "-m", "shoal.seed", str(path), str(listener.fileno())]
             command += ["--config", str(self._config)] if self._config is not None else []
             command += [",".join(IMPORTS[kind])]
@@ -232,8 +233,12 @@ def status_of(seed: str, pid: int) -> int | None:
     return None if answer is None else answer["status"]
 
 
-def _private(path: Path) -> Path:
-    """The folder that SHOAL_SEED names, made if need be. Raises UserError."""
+def named_folder() -> Path | None:
+    """The folder that SHOAL_SEED names, made if need be; None for none. Raises UserError."""
+    named = os.environ.get(VARIABLE, "")
+    if named in ("", OFF):
+        return None
+    path = Path(named).absolute()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = path.stat()

@@ -36,7 +36,9 @@ class Process:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for its end at most so long; returns whether it has ended. It keeps its id."""
-        return bool(select.select([self._handle], [], [], seconds)[0])
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(None if seconds is None else seconds * 1000))
 
     def reap(self) -> int | None:
         """The exit code, negative for a signal, of a process that has ended; None if unknown."""

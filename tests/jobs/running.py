@@ -51,8 +51,7 @@ def environment_of(**more):
     """
     path = os.pathsep.join(filter(None, [str(HIDDEN), os.environ.get("PYTHONPATH")]))
     named = {
-        name if name.startswith("SHOAL_") else f"{kinds.TESTS[0]}{name}": more[name]
-        for name in more
+        name if name.startswith("SHOAL_") else f"SHOAL_TEST_{name}": more[name] for name in more
     }
     return {**os.environ, "PYTHONPATH": path, **named}
 
