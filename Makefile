@@ -74,13 +74,13 @@ demo:
 build/movielens/train.parquet: build/compiled $(VENV)/jobs
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
-# Three processes on two cores, as much of the time of a job under test is waiting. The
+# Four processes on two cores, as much of the time of a job under test is waiting. The
 # microbenchmarks are only tried, on small tables. Compiled Python is kept in build/pycache, also
 # where the environment has none kept: a job has many processes, and compiling the tests takes
 # longer than many of them.
 KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache"
 test: build/extensions
-	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 3 --dist loadfile \
+	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 4 --dist loadfile \
 	  --no-loadscope-reorder --benchmark-disable --rows 2000 --ids 500
 
 # The same, with a report of where their time goes: by role and cause, by file, by test.

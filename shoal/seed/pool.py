@@ -35,7 +35,7 @@ VARIABLE = "SHOAL_SEED"
 
 OFF = "off"
 
-READY_SECONDS = 120.0
+READY_SECONDS = 60.0
 """For a seed to answer, which may still be importing TensorFlow on a busy machine."""
 
 MOST_WAITING = 1024
