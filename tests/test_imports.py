@@ -24,11 +24,11 @@ COMMAND = ALL | {"shoal.cli", "shoal.client"}
 REPORT = COMMAND | {"rich", "shoal.cluster", "shoal.result"}
 MESSAGES = {"google.protobuf", "shoal.proto", "shoal.security"}
 CALLS = MESSAGES | {"grpc", "numpy", "typing_extensions", "xxhash"}
-READS = MESSAGES | {"google_crc32c", "numpy", "pyarrow", "shoal.data", "shoal.native", "xxhash"}
-READS |= {"cloudpickle"}  # by pyarrow, where it is installed
+READS = MESSAGES | {"google_crc32c", "numpy", "pyarrow", "shoal.data", "shoal.native"}
+READS |= {"shoal.seed", "xxhash", "cloudpickle"}  # the last by pyarrow, where it is installed
 ROLE = ALL | CALLS | {"shoal.native"}
 SERVER = ROLE | {"shoal.metrics", "shoal.ps"}
-MASTER = ROLE | {"shoal.cluster", "shoal.master"}
+MASTER = ROLE | {"shoal.cluster", "shoal.master", "shoal.seed"}
 
 NO_CLUSTER = "no Kubernetes cluster is set up: there is no file"
 TRAIN = "train --model-zoo . --model-def m.custom_model --training-data d.csv --job-name new"

@@ -6,7 +6,6 @@ Owns starting these processes, which are worker/describe_saved.py's, and reading
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy.typing as npt
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.migration_terms import Described, Label, Layout
 from shoal.checkpoints.schema import model_spec
-from shoal.client.model_process import model_process
+from shoal.client.model_process import model_process, run
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 
@@ -64,7 +63,7 @@ def _ran(config: JobConfig, which: str, *arguments: str) -> Iterator[Path]:
     """The folder of the files that the process has written."""
     with model_process("describe_saved", config) as (command, folder):
         command += ["--output", str(folder), *arguments]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        done = run(command, captured=True)
         if done.returncode:
             text = done.stderr.strip() or f"its process ended with code {done.returncode}"
             raise UserError(f"{which} ({config.model_def}): {text}")

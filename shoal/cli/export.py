@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from shoal.base.words import near
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
 from shoal.client.checks import check_model
-from shoal.client.model_process import model_process
+from shoal.client.model_process import model_process, run
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 
@@ -44,7 +43,7 @@ def run_export(source: str, number: int | None, given: dict[str, Any]) -> int:
     try_output(config)
     with model_process("export_saved", config) as (command, _):
         command += ["--root", root.location, "--number", str(found.number)]
-        return subprocess.run(command, check=False).returncode
+        return run(command).returncode
 
 
 def _config(source: str, given: dict[str, Any]) -> JobConfig:

@@ -25,7 +25,6 @@ from shoal.config.job import JobConfig
 from shoal.config.model_params import GIVEN, params_of, refusal
 from shoal.config.url_variables import check_variables
 from shoal.errors import UserError
-from shoal.seed.pool import named_folder
 
 KERAS_OPTIMIZERS = (
     *("SGD", "Adagrad", "RMSprop", "Adam", "AdamW", "Ftrl"),
@@ -52,6 +51,8 @@ def check_inputs(config: JobConfig) -> list[str]:
     config: resolved. Gives what is likely a mistake, but may be meant, in words. Raises
     UserError.
     """
+    from shoal.seed.pool import named_folder  # late: --help needs none of it
+
     check_folder()
     named_folder()
     check_variables(config)

@@ -5,13 +5,12 @@ Owns starting that process. What it looks at is worker/check.py's.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from shoal.client.checks import check_inputs
-from shoal.client.model_process import model_process
+from shoal.client.model_process import model_process, run
 from shoal.client.plain import echo
 from shoal.config.job import JobConfig
 
@@ -38,13 +37,13 @@ def run_check(config: JobConfig) -> int:
     with _checking(config) as (doubts, command):
         for doubt in doubts:
             echo(f"warning: {doubt}", err=True)
-        return subprocess.run(command, check=False).returncode
+        return run(command).returncode
 
 
 def checked_report(config: JobConfig) -> CheckReport:
     """As `run_check`; the report is returned, not printed."""
     with _checking(config) as (doubts, command):
-        found = subprocess.run(command, check=False, capture_output=True, text=True)
+        found = run(command, captured=True)
         text = "\n".join([*(f"warning: {each}" for each in doubts), found.stdout.strip()])
         failed = f"shoal check ended with code {found.returncode}"
         return CheckReport(text.strip(), (found.stderr.strip() or failed) * bool(found.returncode))

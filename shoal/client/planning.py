@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from shoal.client.checks import check_inputs
 from shoal.client.local_jobs import find
-from shoal.client.model_process import model_process
+from shoal.client.model_process import model_process, run
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 
@@ -52,7 +51,7 @@ def predicted(config: JobConfig, records: int) -> dict[str, Any]:
     check_inputs(config)
     with model_process("plan", config) as (command, _):
         command += ["--records", str(records)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        done = run(command, captured=True)
     if done.returncode:
         told = done.stderr.strip().removeprefix("Error: ")
         raise UserError(told or f"shoal plan ended with code {done.returncode}")

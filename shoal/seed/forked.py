@@ -65,8 +65,10 @@ class Request:
             sys.path[0] = self.folder
         importlib.invalidate_caches()
         module = self.arguments[1]
-        # Imported for what it imports: now it is run as the program.
-        sys.modules.pop(f"{module}.__main__", None)
+        for name in (module, f"{module}.__main__"):
+            # Imported for what it imports: now it is run as the program.
+            if name in sys.modules and not hasattr(sys.modules[name], "__path__"):
+                del sys.modules[name]
         sys.argv[1:] = self.arguments[2:]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -20,7 +20,9 @@ IMPORTS = {
 }
 """Modules by the kind of seed."""
 
-KINDS = {"shoal.master": SERVING, "shoal.ps": SERVING, "shoal.worker": TRAINING}
+KINDS = {"shoal.master": SERVING, "shoal.ps": SERVING, "shoal.worker": TRAINING} | {
+    f"shoal.worker.{name}": TRAINING for name in ("check", "describe_saved", "export_saved", "plan")
+}
 """The kind of seed by the module that a process runs."""
 
 OWN = frozenset(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
 from shoal.seed.kinds import kind_of, seed_name
-from shoal.seed.pool import Pool, answered, fork, status_of
+from shoal.seed.pool import Pool, answered, fork, named_folder, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +87,37 @@ def prepared(
         return Process(process.pid, process.wait)
 
     return start
+
+
+def run(arguments: Sequence[str], *, captured: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run `python ARGUMENTS` to its end; a seed forks it where SHOAL_SEED names a folder.
+
+    captured: its output and errors are returned. Raises UserError if that folder cannot be used.
+    """
+    folder = named_folder()
+    if folder is None:
+        line = [sys.executable, *arguments]
+        return subprocess.run(line, check=False, capture_output=captured, text=True)
+    with contextlib.ExitStack() as stack:
+        files: list[BinaryIO]
+        if captured:
+            files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+        else:
+            files = [stack.enter_context(os.fdopen(fd, "wb", closefd=False)) for fd in (1, 2)]
+        process = prepared(arguments, os.environ, Pool(folder))(*files)
+        try:
+            process.wait()
+        finally:
+            # Ctrl-C does not reach it, in its session.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            code = process.reap()
+        texts = [""] * 2
+        for place, file in enumerate(files if captured else ()):
+            file.seek(0)
+            texts[place] = file.read().decode(errors="replace")
+    return subprocess.CompletedProcess(arguments, -1 if code is None else code, *texts)
 
 
 def taken_over(pid: int, seed: str = "") -> Process:

@@ -289,3 +289,14 @@ def test_a_path_that_is_too_long_is_an_error_that_names_the_variable(folder, mon
     monkeypatch.setenv(pool.VARIABLE, str(folder / ("x" * 100)))
     with pytest.raises(UserError, match=r"SHOAL_SEED: the path .* is too long for Unix sockets"):
         Pool.of(JobFolder(folder))
+
+
+@pytest.mark.parametrize("where", ["pool", "off"])
+def test_a_program_is_run_to_its_end(folder, monkeypatch, where):
+    monkeypatch.setitem(KINDS, OBSERVED, SERVING)
+    monkeypatch.setenv(pool.VARIABLE, "off" if where == "off" else str(folder / "pool"))
+    told = folder / "told"
+    done = starting.run(["-m", OBSERVED, str(told), "raise"], captured=True)
+    assert (done.returncode, done.stdout) == (1, "said\n")
+    assert done.stderr.endswith("ValueError: as any program may\n")
+    assert bool(list(folder.glob("pool/*.pid"))) == (where == "pool")
