@@ -6,8 +6,6 @@ import dataclasses
 import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +27,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults
 from shoal.result import JobFailedError, JobResult
+from shoal.seed import starting
 
 UNDISTURBED = "-undisturbed"
 """Behind the name and the folder of the job that is run for comparison."""
@@ -249,11 +248,8 @@ def _in_folder(folder: Path) -> Iterator[None]:
 
 def audited(job_dir: Path) -> tuple[dict[str, Any], str]:
     """The audit of a job as JSON and as text; empty, and why, if it cannot be made."""
-    command = [sys.executable, "-m", "shoal.master.journal.audit", str(job_dir)]
-    done = [
-        subprocess.run(line, capture_output=True, text=True, check=False)
-        for line in ([*command, "--json"], command)
-    ]
+    command = ["-m", "shoal.master.journal.audit", str(job_dir)]
+    done = [starting.run(line, captured=True) for line in ([*command, "--json"], command)]
     try:
         return json.loads(done[0].stdout), done[1].stdout.rstrip()
     except ValueError:

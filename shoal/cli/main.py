@@ -6,7 +6,6 @@ of the user's own code, or of a bug of ours. client/local.py runs the jobs.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -233,8 +232,10 @@ def audit(job_dir: str, as_json: bool, namespace: str) -> None:
         missing = folder.journal.absolute()
         echo(f"Error: there is no journal {missing}{meant_folder(job_dir)}", err=True)
         sys.exit(EXIT_USER_ERROR)
-    command = [sys.executable, "-m", "shoal.master.journal.audit", job_dir]
-    sys.exit(subprocess.call([*command, "--json"] if as_json else command))
+    from shoal.client.model_process import run  # late: no other command needs it
+
+    command = ["-m", "shoal.master.journal.audit", job_dir]
+    sys.exit(run([*command, "--json"] if as_json else command).returncode)
 
 
 @main.command(cls=DataCommand)

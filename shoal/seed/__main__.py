@@ -1,7 +1,8 @@
-"""`python -m shoal.seed SOCKET LISTENER [--config JOB] MODULES ROOM`: a process to be forked.
+"""`python -m shoal.seed SOCKET LISTENER [--config JOB] MODULES LATER ROOM`: a process to be forked.
 
-MODULES: what it imports, separated by commas. ROOM: of any text, for other command lines. Owns the
-seed's loop, requests and ends of processes; forked.py is what a child does.
+MODULES, LATER: those that it imports at first, and when nobody asks it, separated by commas.
+ROOM: any text, in the place of which other command lines come. Owns the seed's loop, requests and
+ends of processes; forked.py is what a child does.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ import socket
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.base.garbage import lasting_imports
 from shoal.seed.forked import Request, take_command_line
 from shoal.seed.pool import REFUSED
+
+QUIET_SECONDS = 0.1
+"""Without a request, before a module is imported that no process needs at its start."""
 
 LOOK_SECONDS = 1.0
 """Between two looks whether the folder is still there."""
@@ -41,10 +46,13 @@ class Seed:
     its id names nobody else meanwhile.
     """
 
-    def __init__(self, listener: socket.socket, path: Path, *, own: bool) -> None:
-        """own: it belongs to one job."""
+    def __init__(
+        self, listener: socket.socket, path: Path, later: Sequence[str], *, own: bool
+    ) -> None:
+        """later: modules to import when nobody asks. own: it belongs to one job."""
         self._listener = listener
         self._path = path
+        self._later = deque(later)
         self._idle = LINGER_SECONDS if own else IDLE_SECONDS
         self._poll = select.epoll()
         self._poll.register(listener, select.EPOLLIN)
@@ -58,7 +66,10 @@ class Seed:
         """Serve until nobody is left to serve. In a forked process: returns what it is to be."""
         used = time.monotonic()
         while True:
-            for number, _ in self._poll.poll(LOOK_SECONDS):
+            events = self._poll.poll(QUIET_SECONDS if self._later else LOOK_SECONDS)
+            if not events and self._later:
+                self._import(self._later.popleft())
+            for number, _ in events:
                 used = time.monotonic()
                 if (request := self._handle(number)) is not None:
                     return request
@@ -66,6 +77,10 @@ class Seed:
                 used = time.monotonic()
             if not self._path.exists() or time.monotonic() - used > self._idle:
                 return None
+
+    def _import(self, name: str) -> None:
+        with contextlib.suppress(Exception), lasting_imports():  # who needs it says what is wrong
+            importlib.import_module(name)
 
     def _handle(self, number: int) -> Request | None:
         if number == self._listener.fileno():
@@ -191,7 +206,8 @@ def _threads() -> list[str]:
 
 def main() -> None:
     """Import, and serve; a forked process runs its module instead."""
-    path, number, modules = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[-2].split(",")
+    path, number = Path(sys.argv[1]), int(sys.argv[2])
+    modules, later = (text.split(",") if text else [] for text in sys.argv[-3:-1])
     own = "--config" in sys.argv
     if os.fork():
         os._exit(0)
@@ -209,7 +225,7 @@ def main() -> None:
         # Nobody tries again: the processes themselves say better what is missing.
         path.with_suffix(REFUSED).write_text(f"{type(error).__name__}: {error}")
         raise
-    request = Seed(socket.socket(fileno=number), path, own=own).serve()
+    request = Seed(socket.socket(fileno=number), path, later, own=own).serve()
     if request is not None:
         request.run()
 

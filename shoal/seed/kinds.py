@@ -18,11 +18,18 @@ IMPORTS = {
     SERVING: ("shoal.master.__main__", "shoal.ps.__main__"),
     TRAINING: ("tensorflow", "keras", "shoal.worker.__main__", "shoal.worker.loop"),
 }
-"""Modules by the kind of seed."""
+"""Modules by the kind of seed, without which it forks nothing."""
+
+LATER = {
+    SERVING: ("shoal.checkpoints.schema", "shoal.checkpoints.arrow", "shoal.ps.restoring"),
+    TRAINING: (),
+}
+"""Modules that it imports when nobody asks it: their processes need them after their start."""
 
 KINDS = {"shoal.master": SERVING, "shoal.ps": SERVING, "shoal.worker": TRAINING} | {
     f"shoal.worker.{name}": TRAINING for name in ("check", "describe_saved", "export_saved", "plan")
 }
+KINDS["shoal.master.journal.audit"] = SERVING
 """The kind of seed by the module that a process runs."""
 
 OWN = frozenset(

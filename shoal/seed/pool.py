@@ -26,7 +26,7 @@ from typing import Any, Self
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.errors import UserError
-from shoal.seed.kinds import DEFAULTS, IMPORTS, SERVING, TRAINING, seed_name
+from shoal.seed.kinds import DEFAULTS, IMPORTS, LATER, SERVING, TRAINING, seed_name
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Pool:
             listener.listen(MOST_WAITING)
             command = [sys.executable, "-m", "shoal.seed", str(path), str(listener.fileno())]
             command += ["--config", str(self._config)] if self._config is not None else []
-            command += [",".join(IMPORTS[kind])]
+            command += [",".join(IMPORTS[kind]), ",".join(LATER[kind])]
             with (self.path / f"{name}.log").open("ab") as log:
                 # Returns at once: the seed is a grandchild, which needs nobody to reap it.
                 subprocess.run(

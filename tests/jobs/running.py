@@ -36,7 +36,8 @@ HIDDEN = Path(__file__).with_name("hidden")
 of what it costs to start a worker."""
 # The command itself is forked, too, where the tests have seeds.
 kinds.KINDS["shoal"] = "command"
-kinds.IMPORTS["command"] = ("shoal.cli.main", "shoal.client.local", "shoal.data")
+kinds.IMPORTS["command"] = ("shoal.cli.main", "shoal.client.local", "shoal.data", "shoal.proto.rpc")
+kinds.LATER["command"] = ("shoal.checkpoints.found", "shoal.checkpoints.schema")
 IN_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C typed there is for this process now
