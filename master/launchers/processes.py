@@ -24,6 +24,7 @@ from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.master.work.ids import Start
 from shoal.proto import faults, tls13
 from shoal.proto.pools import NO_THREAD
+from shoal.seed.kinds import DEFAULTS
 from shoal.seed.pool import Pool, status_of
 from shoal.seed.starting import Process, prepared, taken_over
 
@@ -155,7 +156,7 @@ class ProcessLauncher(Launcher):
 
     def _started(self, start: Start, log: Path) -> Process:
         environment = {
-            "TF_CPP_MIN_LOG_LEVEL": "2",
+            **DEFAULTS,
             **os.environ,
             # A log must be whole when its process was killed.
             "PYTHONUNBUFFERED": "1",

@@ -26,10 +26,16 @@ LATER = {
 }
 """Modules that it imports when nobody asks it: their processes need them after their start."""
 
-KINDS = {"shoal.master": SERVING, "shoal.ps": SERVING, "shoal.worker": TRAINING} | {
-    f"shoal.worker.{name}": TRAINING for name in ("check", "describe_saved", "export_saved", "plan")
+KINDS = {
+    "shoal.master": SERVING,
+    "shoal.master.journal.audit": SERVING,
+    "shoal.ps": SERVING,
+    "shoal.worker": TRAINING,
+    "shoal.worker.check": TRAINING,
+    "shoal.worker.describe_saved": TRAINING,
+    "shoal.worker.export_saved": TRAINING,
+    "shoal.worker.plan": TRAINING,
 }
-KINDS["shoal.master.journal.audit"] = SERVING
 """The kind of seed by the module that a process runs."""
 
 OWN = frozenset(
