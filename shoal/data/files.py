@@ -93,15 +93,33 @@ def _known(path: str, flag: str, kind: str) -> str:
 
 
 def _below(folder: str, flag: str, kind: str) -> list[str]:
-    found = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name[0] not in "._"]
-        found += [os.path.relpath(os.path.join(parent, name), folder) for name in names]
-    files = data_files(found, kind)
+    files = data_files(names_below(folder), kind)
     if not files:
         message = f"{flag}: the folder {folder} holds no file ending in {KNOWN}"
         raise UnreadableError(message, may_be_mistake=True)
     return [os.path.join(folder, path) for path in files]
+
+
+def names_below(folder: str) -> list[str]:
+    """Paths, relative to a local folder, of the files in it and below it.
+
+    Links to folders are followed, to each folder once: what a link leads to may be below the
+    folder anyway, or be what holds the link.
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+    begins = [folder]  # links come behind the folders themselves
+    for begin in begins:
+        for parent, folders, names in os.walk(begin):
+            if (real := os.path.realpath(parent)) in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            folders[:] = sorted(name for name in folders if name[0] not in "._")
+            paths = [os.path.join(parent, name) for name in folders]
+            begins += filter(os.path.islink, paths)
+            found += [os.path.relpath(os.path.join(parent, name), folder) for name in names]
+    return found
 
 
 def data_files(names: Iterable[str], kind: str = "") -> list[str]:

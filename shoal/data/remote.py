@@ -8,6 +8,8 @@ is without them.
 from __future__ import annotations
 
 import glob
+import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from shoal.config.url_variables import fill
-from shoal.data.files import KNOWN, check_known, data_files
+from shoal.data.files import KNOWN, check_known, data_files, format_of, names_below
 from shoal.data.ranges import RangeFile, at_once
 from shoal.errors import (
     Error,
@@ -86,11 +88,15 @@ class RemoteFiles:
         self._stamps: dict[str, str] = {}
         self.listed: dict[str, str] = {}
         self._paths: dict[str, str] = {}  # where the name does not tell the path
+        web = "https" in _protocols(self._fs)
+        shown_names = _names(
+            {each: filled.unfilled(self._fs.unstrip_protocol(each)) for each in paths}, web, flag
+        )
         named = set()
         for each, stamp in paths.items():
-            name = filled.unfilled(self._fs.unstrip_protocol(each)).partition("?")[0]
+            name = shown_names[each]
             if listed is None:
-                check_known(name, flag, kind)
+                check_known(name.partition("?")[0] if web else name, flag, kind)
             named.add(name)
             if each in urls:
                 self.listed[urls[each]] = name
@@ -104,8 +110,11 @@ class RemoteFiles:
         # What was listed is kept by some file systems: much memory, and older than the files.
         self._fs.invalidate_cache()
         # Where they have no call for a range, but open the file: read no more than was asked for.
-        plain = type(self._fs).cat_file is AbstractFileSystem.cat_file
+        # Asynchronous ones have theirs on the object, not on the class.
+        plain = getattr(self._fs.cat_file, "__func__", None) is AbstractFileSystem.cat_file
         self._options = {"cache_type": "none"} if plain else {}
+        # Web servers need not give ranges; None until one was asked.
+        self._whole = None if web else False
         self._opened: _Opened | None = None
         self._warm: dict[str, tuple[dict[str, Any], bytes]] = {}
 
@@ -120,15 +129,22 @@ class RemoteFiles:
             return None
         found: dict[str, str] = {}
         for each, info in fs.glob(path, detail=True).items():
-            if info["type"] == "directory":
+            # One of this machine says of a link to a folder that it is something else.
+            if info["type"] != "file" and fs.isdir(each):
                 found |= self._below(each)
             elif not each.rpartition("/")[2].startswith("."):  # as with local patterns
                 found[each] = stamp_of(info)
         return found
 
     def _below(self, folder: str) -> dict[str, str]:
+        from fsspec.implementations.local import LocalFileSystem
+
         # Names as in a folder of ours: what stands before them is not theirs to hide.
-        found = self._fs.find(folder, detail=True)
+        if isinstance(self._fs, LocalFileSystem):
+            paths = (f"{folder.rstrip('/')}/{name}" for name in names_below(folder))
+            found = {path: self._fs.info(path) for path in paths}
+        else:
+            found = self._fs.find(folder, detail=True)
         inside = {each.removeprefix(folder).strip("/"): each for each in found}
         named = (inside[name] for name in data_files(inside, self._kind))
         return {each: stamp_of(found[each]) for each in named}
@@ -148,11 +164,42 @@ class RemoteFiles:
             if info is None:
                 with _as_os_errors():
                     info = self._fs.info(path)
-            file = RangeFile(
-                lambda begin, end: self._fetch(path, begin, end), int(info["size"]), tail
-            )
+            size = int(info["size"] or 0)
+            file = RangeFile(lambda begin, end: self._fetch(path, begin, end), size, tail)
             self._opened = _Opened(name, file, pa.PythonFile(file, "r"), stamp_of(info))
         return self._opened
+
+    def whole(self, name: str) -> bool:
+        """Whether files can only be fetched whole: the server gives no ranges, or not the size.
+
+        The first file tells it for all.
+        """
+        if self._whole is None:
+            path = self._path(name)
+            with _as_os_errors():
+                size = self._fs.info(path)["size"]
+            if size is None:
+                self._whole = True
+                return True
+            if size < 2:
+                return False  # each range of it is all of it
+            try:
+                with self._fs.open(path, "rb", cache_type="none") as file:
+                    file.seek(size - 1)
+                    self._whole = len(file.read(1)) != 1
+            except ValueError:  # more came than was asked for
+                self._whole = True
+            except Exception as error:
+                raise RemoteError(without_secrets(f"{type(error).__name__}: {error}")) from error
+        return self._whole
+
+    def download(self, name: str, place: str) -> None:
+        """Fetch a file whole to a local path. Raises OSError, also if a part of it is missing."""
+        path = self._path(name)
+        with _as_os_errors():
+            size = self._fs.info(path)["size"]
+            self._fs.get_file(path, place)
+        _check_length(os.path.getsize(place), size)
 
     def expect(self, name: str, ranges: Iterable[tuple[int, int]]) -> None:
         """These bytes of a file will be read next: fetch them beforehand."""
@@ -165,6 +212,8 @@ class RemoteFiles:
         """
 
         def fetch(name: str) -> None:
+            if self.whole(name):
+                return
             path = self._path(name)
             with _as_os_errors():
                 info = self._fs.info(path)
@@ -175,8 +224,13 @@ class RemoteFiles:
         at_once([partial(fetch, name) for name in names])
 
     def _fetch(self, path: str, begin: int, end: int) -> bytes:
+        if begin == end:
+            return b""  # the first byte of no range is behind its last
         with _as_os_errors():
-            return bytes(self._fs.cat_file(path, begin, end, **self._options))
+            # By keyword: some file systems have other arguments between these.
+            data = bytes(self._fs.cat_file(path, start=begin, end=end, **self._options))
+        _check_length(len(data), end - begin)
+        return data
 
     def _path(self, name: str) -> str:
         """Of a file, as its file system calls it."""
@@ -189,6 +243,32 @@ class RemoteFiles:
     def found_stamp(self, name: str) -> str:
         """The stamp of a file as it was listed."""
         return self._stamps.get(name, "")
+
+
+def _protocols(files: Any) -> Sequence[str]:
+    """The protocols of a file system."""
+    return (files.protocol,) if isinstance(files.protocol, str) else files.protocol
+
+
+def _names(urls: Mapping[str, str], web: bool, flag: str) -> dict[str, str]:
+    """What files are called, by their paths: their URLs without a query, if that is unique.
+
+    web: whether what stands behind a question mark is a query in any case. Elsewhere it may be
+    part of a file's name.
+    """
+    cut = {
+        path: head if format_of(head := url.partition("?")[0]) or web else url
+        for path, url in urls.items()
+    }
+    times = Counter(cut.values())
+    names = {path: name if times[name] == 1 else urls[path] for path, name in cut.items()}
+    twice = next((name for name, count in Counter(names.values()).items() if count > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{flag}: two files are called {twice}, without what is secret of their URLs: give "
+            "them names that differ elsewhere"
+        )
+    return names
 
 
 def stamp_of(info: Mapping[str, Any]) -> str:
@@ -209,6 +289,11 @@ class _Opened:
 
 class RemoteError(Error, OSError):
     """A filesystem behind a URL failed."""
+
+
+def _check_length(found: int, asked: int | None) -> None:
+    if asked is not None and found != asked:
+        raise RemoteError(f"{found} bytes came, and {asked} were asked for")
 
 
 @contextmanager

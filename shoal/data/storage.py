@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,32 +92,42 @@ class Storage:
 
     def reopen(self) -> None:
         """Open what is read next anew: after an error nothing that is open can be relied on."""
+        self._unpacked.clear()
         if self._remote is not None:
             self._remote.reopen()
 
     def expect(self, name: str, ranges: Iterable[tuple[int, int]]) -> None:
         """These bytes, [begin, end), of a file that is open will be read next."""
-        if self._remote is not None and not name.lower().endswith(PACKED):
-            self._remote.expect(name, ranges)
+        if self._remote is None or name.lower().endswith(PACKED) or self._remote.whole(name):
+            return
+        self._remote.expect(name, ranges)
 
     def open(self, name: str) -> pa.NativeFile:
         """The bytes of a file; those packed in it if its name ends in .gz or .zst.
 
-        A compressed file cannot be entered in the middle, so it is unpacked to a temporary
-        file. The last few of these are kept, as long as this object lives.
+        A compressed file cannot be entered in the middle, nor one of a server without ranges: it
+        is unpacked or fetched to a temporary file. The last few of these are kept, as long as this
+        object lives.
         """
-        if not name.lower().endswith(PACKED):
-            return pa.OSFile(name) if self._remote is None else self._remote.open(name)
-        return self._unpacked.get(name, lambda: self._unpack(name))
+        if name.lower().endswith(PACKED):
+            return self._unpacked.get(name, lambda: self._temporary(name, self._unpack))
+        if self._remote is not None and self._remote.whole(name):
+            return self._unpacked.get(name, lambda: self._temporary(name, self._download))
+        return self._plain(name)
 
-    def _unpack(self, name: str) -> pa.NativeFile:
+    def _plain(self, name: str) -> pa.NativeFile:
+        if self._remote is None:
+            return pa.OSFile(name)
+        if self._remote.whole(name):
+            return self._temporary(name, self._download)
+        return self._remote.open(name)
+
+    def _temporary(self, name: str, fill_in: Callable[[str, int, str], None]) -> pa.NativeFile:
+        """A file that `fill_in` has filled: called with the name, a handle and a path."""
         with _unpacking(name):
             handle, temporary = tempfile.mkstemp(prefix="shoal-")
         try:
-            with self._packed(name) as packed:
-                while chunk := packed.read(UNPACKED_BYTES):
-                    with _unpacking(name):
-                        _write(handle, chunk)
+            fill_in(name, handle, temporary)
             with _unpacking(name):
                 return pa.OSFile(temporary)
         finally:
@@ -125,9 +135,19 @@ class Storage:
             # It lives on until closed, and leaves nothing behind if we are killed.
             os.unlink(temporary)
 
+    def _download(self, name: str, _handle: int, temporary: str) -> None:
+        assert self._remote is not None
+        self._remote.download(name, temporary)
+
+    def _unpack(self, name: str, handle: int, _temporary: str) -> None:
+        with self._packed(name) as packed:
+            while chunk := packed.read(UNPACKED_BYTES):
+                with _unpacking(name):
+                    _write(handle, chunk)
+
     def _packed(self, name: str) -> contextlib.AbstractContextManager[Any]:
-        plain = pa.OSFile(name) if self._remote is None else self._remote.open(name)
-        if self._remote is not None:
+        plain = self._plain(name)
+        if self._remote is not None and not self._remote.whole(name):
             self._remote.expect(name, [(0, plain.size())])
         if name.lower().endswith(".gz"):
             return gzip.open(plain)
@@ -179,16 +199,22 @@ def listed_files(place: str, flag: str) -> list[str]:
             f"{without_secrets(str(error))}",
             may_be_mistake=True,
         ) from error
-    found: dict[str, str] = {}
+    found: list[str] = []
+    real_places: dict[str, str] = {}
     folder = place.rpartition("/")[0]
     for where, name in _entries(text, place, flag):
         if "://" in name or name.startswith("/"):
             full = name.removeprefix("file://")
         else:
             full = f"{folder}/{name}" if folder else os.path.abspath(name)
-        if full in found:
-            raise UserError(f"{flag}: {place}: {where} names {name} again, as {found[full]} does")
-        if is_url(full) != is_url(next(iter(found), full)):
+        # A path may be spelled in several ways.
+        real = full if is_url(full) else os.path.realpath(full)
+        if real in real_places:
+            raise UserError(
+                f"{flag}: {place}: {where} names {name} again, as {real_places[real]} does"
+            )
+        real_places[real] = where
+        if is_url(full) != is_url(found[0] if found else full):
             raise UserError(f"{flag}: {place}: {where}: paths and URLs cannot be in one list")
         if not is_url(full) and not os.path.isfile(full):
             message = (
@@ -196,7 +222,7 @@ def listed_files(place: str, flag: str) -> list[str]:
                 "file there"
             )
             raise UnreadableError(message, may_be_mistake=True)
-        found[full] = where
+        found.append(full)
     if not found:
         raise UserError(f"{flag}: the list {place} names no file")
     return sorted(found)

@@ -84,3 +84,19 @@ def test_files_of_a_format_that_is_said_may_have_any_name(folder):
 )
 def test_what_a_name_promises(name, kind):
     assert format_of(name) == kind
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_links_to_folders_are_followed_and_each_folder_is_read_once(tmp_path, scheme):
+    (tmp_path / "data" / "day1").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    for path in ("data/day1/a.csv", "elsewhere/b.csv", "elsewhere/deep/c.csv"):
+        (tmp_path / path).write_text("x\n1\n")
+    links = {"day2": "../elsewhere", "latest": "day1", "loop": ".", "_hidden": "../elsewhere"}
+    for name, target in links.items():
+        (tmp_path / "data" / name).symlink_to(target, target_is_directory=True)
+    folder = f"{scheme}{tmp_path}/data"
+    found = ["day1/a.csv", "day2/b.csv", "day2/deep/c.csv"]
+    reader = open_reader(folder, "--x")
+    assert [source.name for source in reader.sources()] == [f"{folder}/{each}" for each in found]
+    assert open_reader(f"{folder}/day[23]", "--x").names() == [f"{folder}/{e}" for e in found[1:]]

@@ -66,12 +66,15 @@ def test_a_list_behind_a_url_names_urls(folder):
         ("", "names no file"),
         ("data/a.csv\ndata/none.csv", r"line 2: there is no file .*data/none\.csv"),
         ("data/a.csv\ndata/a.csv", "line 2 names data/a.csv again, as line 1 does"),
+        ("data/a.csv\nlink/../data/./a.csv", "line 2 names .* again, as line 1 does"),
+        ("data/a.csv\nlink/a.csv", "line 2 names link/a.csv again, as line 1 does"),
         ("data/a.csv\ns3://b/c.csv", "line 2: paths and URLs cannot be in one list"),
         ('{"entries": [{"uri": "x"}]}', "entry 1 has no url and no path"),
         ('{"entries": ', "is no JSON"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_told(folder, text, message):
+    (folder / "link").symlink_to("data")
     if text is not None:
         (folder / "files").write_text(text)
     with pytest.raises(UserError, match=f"^--training-data: .*{message}"):

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from shoal.base import log
 from shoal.data import RecordIOWriter, open_reader
+from shoal.data.storage import Storage
 from shoal.errors import UserCodeError, UserError, without_secrets
 from tests.data.told import Told
 
@@ -114,6 +115,22 @@ def test_an_index_is_used_until_the_file_changes(memory, tmp_path, monkeypatch):
     assert told.describe(reader())[0].records == 3
 
 
+def test_a_question_mark_is_part_of_a_files_name_but_on_the_web(memory):
+    for number, name in enumerate(("a?1.csv", "a?2.csv", "b.csv?version=3"), 4):
+        memory.pipe(f"/data/{name}", b"x\n%d\n" % number)
+    reader = open_reader("memory:///data", FLAG)
+    assert reader.names() == [f"memory:///data/{each}" for each in ("a?1.csv", "a?2.csv")]
+    values = [b["x"].to_pylist() for name in reader.names() for b in reader.read(name, 0, 1)]
+    assert values == [[4], [5]]
+    assert open_reader("memory:///data/b.csv?version=3", FLAG).names() == ["memory:///data/b.csv"]
+    urls = [f"https://h/get.csv?part={part}&sig=secret{part}" for part in (1, 2)]
+    named = Storage(urls[0], FLAG, names=urls).names
+    assert named == [f"https://h/get.csv?part={part}&sig=***" for part in (1, 2)]
+    assert Storage(urls[0], FLAG, names=urls[:1]).names == ["https://h/get.csv"]
+    with pytest.raises(UserError, match=r"two files are called https://h/get\.csv\?sig=\*\*\*"):
+        Storage(urls[0], FLAG, names=["https://h/get.csv?sig=1", "https://h/get.csv?sig=2"])
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -122,7 +139,7 @@ def test_an_index_is_used_until_the_file_changes(memory, tmp_path, monkeypatch):
         ("memory:///data", "no file matches memory:///data, or none ends in .csv"),
         ("memory:///data/notes.md", "memory://.*notes.md has no known ending; shoal reads .csv"),
         ("nosuch://user:word@host/a.csv", r"nosuch://\*\*\*@host/a.csv: no filesystem for such"),
-        ("gs://bucket/a.csv", "gs://bucket/a.csv: .*install gcsfs"),
+        ("abfs://bucket/a.csv", "abfs://bucket/a.csv: .*adlfs"),
     ],
 )
 def test_naming_nothing_is_an_error_with_the_url(memory, url, message):
