@@ -89,10 +89,7 @@ def scan(
             # A line feed is inside quotes if an odd number of quotes stands before it.
             before = np.searchsorted(quotes, line_feeds)
             line_feeds = line_feeds[(before + in_quotes) % 2 == 0]
-        bad = _first_fault(block, quotes, in_quotes, previous, dialect)
-        if bad is not None:
-            where, message = bad
-            raise MalformedCsvError(record + int(np.searchsorted(line_feeds, where)), message)
+        fault = _first_fault(block, quotes, in_quotes, previous, dialect)
         ends = line_feeds + (position + 1)
         in_quotes = bool((len(quotes) + in_quotes) % 2)
         last_byte = int(block[-1])
@@ -109,10 +106,15 @@ def scan(
                 full[0] &= not comment_began
                 comment_began = record_begin - position in comments
             begins, ends = begins[full], ends[full]
-            record += len(begins)
-            yield begins.astype(np.int64), ends.astype(np.int64)
         elif dialect.comment and record_begin - position in comments:
             comment_began = True
+        if fault is not None:
+            where, message = fault
+            before = int(np.searchsorted(ends, position + where, "right"))
+            raise MalformedCsvError(record + before, message)
+        if len(ends):
+            record += len(ends)
+            yield begins.astype(np.int64), ends.astype(np.int64)
         previous = last_byte
         position += len(block)
     if in_quotes:

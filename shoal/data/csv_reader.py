@@ -141,7 +141,7 @@ class CsvReader(FileReader):
             self._storage.expect(source, [(begin, stop)])
             dialect = self._dialect(source)
             reader = pacsv.open_csv(
-                _stream(file, begin, stop, dialect),
+                _Blocks(_stream(file, begin, stop, dialect)),
                 read_options=pacsv.ReadOptions(
                     use_threads=False,  # the worker is one of many; also numbers bad rows
                     block_size=max(BLOCK_BYTES, index.longest + 1),
@@ -232,8 +232,8 @@ class CsvReader(FileReader):
         dialect = self._dialect(path)
         if dialect.quote:
             csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-            lines = text.splitlines(keepends=True)
-            names = next(csv.reader(lines, delimiter=dialect.separator, quotechar=dialect.quote))
+            header_line = csv.reader([text], delimiter=dialect.separator, quotechar=dialect.quote)
+            names = next(header_line)
         else:
             names = text.split(dialect.separator)
         twice = sorted(name for name, times in Counter(names).items() if times > 1)
@@ -333,6 +333,31 @@ def _stream(file: pa.NativeFile, begin: int, end: int, dialect: Dialect) -> pa.N
             "not hold"
         )
     return pa.BufferReader(data.replace(dialect.separator.encode(), FIELD.encode()))
+
+
+class _Blocks:
+    """A stream for Arrow that ends no block between a carriage return and what follows it.
+
+    Arrow drops a line feed at the beginning of the block behind, also within quotes.
+    """
+
+    closed = False
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._kept = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, at most `size`; none at the end."""
+        kept, self._kept = self._kept, b""
+        data: bytes = kept + self._stream.read(size - len(kept) if size >= 0 else None)
+        if len(data) > 1 and data.endswith(b"\r"):
+            data, self._kept = data[:-1], b"\r"
+        return data
+
+    def close(self) -> None:
+        """Read nothing more."""
+        self.closed = True
 
 
 def _parsing(dialect: Dialect) -> pacsv.ParseOptions:

@@ -231,7 +231,8 @@ def listed_files(place: str, flag: str) -> list[str]:
 def _entries(text: str, place: str, flag: str) -> Iterator[tuple[str, str]]:
     """Names of files, each with its place in the list, in words."""
     if not text.lstrip().startswith(("{", "[")):
-        for number, line in enumerate(text.splitlines(), 1):
+        # Not splitlines(): it also splits at characters that a name may hold.
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip() and not line.startswith("#"):
                 yield f"line {number}", line.strip()
         return

@@ -18,9 +18,9 @@ from tests.examples import examples
 FLAG = "--training-data"
 
 
-def write_csv(path, records, header=("id", "text", "value"), terminator="\n"):
+def write_csv(path, records, header=("id", "text", "value"), terminator="\n", **options):
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator=terminator)
+    writer = csv.writer(buffer, lineterminator=terminator, **options)
     writer.writerow(header)
     writer.writerows(records)
     path.write_bytes(buffer.getvalue().encode())
@@ -66,6 +66,34 @@ def test_ranges_of_quoted_text_equal_slices(
     start, end = data.draw(ranges(len(records)))
     assert read_rows(reader, str(path), start, end) == records[start:end]
     monkeypatch.undo()
+
+
+@settings(max_examples=examples(100))
+@given(
+    texts=st.lists(
+        st.lists(st.sampled_from(["\r\n", "\n", "\r", '"', ",", "ab"]), max_size=6).map("".join),
+        min_size=5,
+        max_size=40,
+    ),
+    data=st.data(),
+)
+def test_line_ends_within_quotes_are_as_pythons_csv_reads_them(tmp_path, monkeypatch, texts, data):
+    """Arrow's blocks are as short as a record here, and so end in each place."""
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1)
+    path = tmp_path / "ends.csv"
+    write_csv(path, [*enumerate(texts)], ("id", "text"), quoting=csv.QUOTE_ALL)
+    with open(path, newline="") as file:
+        expected = [row[1] for row in csv.reader(file)][1:]
+    reader = CsvReader(str(path), column_types={"text": pa.string()})
+    start, end = data.draw(ranges(len(texts)))
+    assert [row[1] for row in read_rows(reader, str(path), start, end)] == expected[start:end]
+    monkeypatch.undo()
+
+
+def test_names_may_hold_any_character(tmp_path):
+    names = ["a\x85b", "c\u2028d", "e\x0bf", "g\nh"]
+    write_csv(tmp_path / "names.csv", [(1, 2, 3, 4)], names)
+    assert open_reader(str(tmp_path / "names.csv"), FLAG).schema().names == names
 
 
 def test_a_long_file_has_an_index_of_many_entries(tmp_path):
@@ -178,6 +206,8 @@ def test_a_row_in_a_later_range_is_named_by_its_place_in_the_file(tmp_path):
 def test_quotes_that_csv_does_not_allow_are_refused_with_their_row(tmp_path):
     message = refused(tmp_path / "inch.csv", b'a,b\n1,2\n5" disk,3\n')
     assert 'row 2: there is a " inside an unquoted field' in message
+    # Empty lines are no rows.
+    assert "row 3: there is a" in refused(tmp_path / "gaps.csv", b'a,b\n\n1,2\n\n\r\n3,4\n5",6\n')
     assert "row 2: a quoted field is never closed" in refused(
         tmp_path / "open.csv", b'a,b\n1,2\n"3,4\n5,6\n'
     )

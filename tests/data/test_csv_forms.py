@@ -55,6 +55,12 @@ def test_any_separator_with_and_without_a_header(tmp_path, given, separator, hea
     assert reader.doubts() == []
 
 
+def test_comments_are_no_rows_in_errors(tmp_path):
+    (tmp_path / "a.csv").write_text('a,b\n# one\n1,2\n# two\n3,4\n5",6\n')
+    with pytest.raises(UserError, match="row 3: there is a"):
+        rows(opened(tmp_path / "a.csv", csv_comment="#"))
+
+
 @pytest.mark.parametrize("separator", ["\t", "::"])
 def test_ranges_of_a_long_file_without_a_header(tmp_path, monkeypatch, separator):
     monkeypatch.setattr(csv_index, "BLOCK_BYTES", 1000)
