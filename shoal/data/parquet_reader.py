@@ -202,13 +202,7 @@ class ParquetReader(FileReader):
             opened = self._open(path, file, groups)
             if not self._storage.local:
                 self._storage.expect(path, file.chunks(groups, columns))
-            batches = opened.iter_batches(
-                batch_size=CHUNK_ROWS,
-                row_groups=groups,
-                columns=columns,
-                use_threads=False,
-            )
-            reading = self._reading = _Reading(key, begin, batches)
+            reading = self._reading = _Reading(key, begin, _batches(opened, groups, columns, file))
         return reading
 
     def reopen(self) -> None:
@@ -256,6 +250,11 @@ class ParquetReader(FileReader):
             # looks for such circles. Of thousands of files that is much memory.
             with pq.ParquetFile(where, memory_map=False) as opened:
                 footer, found = opened.metadata, opened.schema_arrow.remove_metadata()
+            rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+            if min(rows, default=0) < 0 or sum(rows) != footer.num_rows:
+                raise pa.ArrowInvalid(
+                    f"the footer says {footer.num_rows} rows, and of its row groups {sum(rows)}"
+                )
         if self._table_types is not None:
             pass
         elif self._types is None:
@@ -265,10 +264,40 @@ class ParquetReader(FileReader):
                 self._types = found
         if self._types is not None:
             check_same(self._types, found, self._paths[0], path, self._flag)
-        rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-        file = _File(footer, found.names, np.cumsum(rows, dtype=np.int64), stamp)
+            file = _File(footer, found.names, np.cumsum(rows, dtype=np.int64), stamp)
         self._store.check(file.source(path), stamp)
         return file
+
+
+def _batches(
+    opened: pq.ParquetFile, groups: range, columns: Sequence[str] | None, file: _File
+) -> Iterator[pa.RecordBatch]:
+    """The records of row groups. Raises ArrowInvalid where these have not as many as they say.
+
+    The pages tell how many there are, and the footer where the next group's records begin.
+    """
+    while groups:
+        first = int(file.ends[groups[0] - 1]) if groups[0] else 0
+        # Small ones together, which is faster.
+        number = max(int(np.searchsorted(file.ends, first + CHUNK_ROWS, "right")) - groups[0], 1)
+        together, groups = groups[:number], groups[number:]
+        batches = opened.iter_batches(
+            batch_size=CHUNK_ROWS, row_groups=together, columns=columns, use_threads=False
+        )
+        rows, said = 0, int(file.ends[together[-1]]) - first
+        held: list[pa.RecordBatch] = []
+        for batch in batches:
+            rows += batch.num_rows
+            if len(together) == 1:
+                yield batch
+            else:
+                held.append(batch)  # none is taken before all are counted
+        if rows != said:
+            which = f"row groups {together[0]} to {together[-1]} have"
+            if len(together) == 1:
+                which = f"row group {together[0]} has"
+            raise pa.ArrowInvalid(f"{which} {rows} rows, and the footer says {said}")
+        yield from held
 
 
 @contextmanager
@@ -282,7 +311,7 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
     except FileNotFoundError as error:
         place()
         raise UnreadableError(f"{path}: {GONE}", may_be_mistake=True) from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, IndexError) as error:
         where = place()
         # What Arrow cannot decode is an OSError too, but none of the system's.
         if isinstance(error, RemoteError) or getattr(error, "errno", None) is not None:

@@ -5,12 +5,13 @@ import gc
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.data import open_reader
 from shoal.errors import UserError
 from tests.data.strategies import RECORDS, ranges
+from tests.examples import examples
 
 FLAG = "--training-data"
 
@@ -138,3 +139,54 @@ def test_footers_of_files_that_were_read_are_not_held(tmp_path, monkeypatch):
         assert held() - before <= 2
     finally:
         gc.enable()
+
+
+def test_a_row_group_with_fewer_rows_than_its_footer_says_is_told(tmp_path):
+    """As Arrow writes it: two rows in a page, of which it reads none."""
+    path = tmp_path / "short.parquet"
+    table = pa.table({"a": [[1], [2], [3], [4], [5]]})
+    with pq.ParquetWriter(path, table.schema, data_page_size=1) as writer:
+        for start, count in ((0, 1), (1, 4)):
+            writer.write_table(table.slice(start, count))
+    if pq.read_table(path).num_rows == 5:
+        pytest.skip("this Arrow writes what it can read")
+    reader = open_reader(str(path), FLAG)
+    with pytest.raises(UserError, match=r"row groups? 0.* \d rows?, and the footer says \d"):
+        rows(reader.read(str(path), 0, 5))
+
+
+@pytest.mark.parametrize("group", [1, 3, 20])
+def test_rows_are_counted_by_row_groups(tmp_path, monkeypatch, group):
+    """Records are never shifted: a group that lacks one is refused, whatever the next one has."""
+    path = tmp_path / "records.parquet"
+    pq.write_table(pa.table({"a": range(20)}), path, row_group_size=group)
+    iterate = pq.ParquetFile.iter_batches
+
+    def iter_batches(self, **options):
+        for batch in iterate(self, **options):
+            yield batch.slice(1)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", iter_batches)
+    reader = open_reader(str(path), FLAG)
+    with pytest.raises(UserError, match=r"rows \d+ to \d+: .* and the footer says 20"):
+        rows(reader.read(str(path), 0, 20))
+
+
+@settings(max_examples=examples(300))
+@given(st.data())
+def test_whatever_byte_of_a_footer_is_changed_reading_ends(tmp_path, data):
+    path = tmp_path / "changed.parquet"
+    table = pa.table({"a": [[i] * (i % 3) for i in range(60)], "b": [f"n{i}" for i in range(60)]})
+    pq.write_table(table, path, row_group_size=16)
+    content = bytearray(path.read_bytes())
+    footer = int.from_bytes(content[-8:-4], "little")
+    content[data.draw(st.integers(-8 - footer, -9))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    try:
+        reader = open_reader(str(path), FLAG)
+        (source,) = reader.sources()
+        for start in range(0, source.records, 10):
+            end = min(start + 10, source.records)
+            assert len(rows(reader.read(str(path), start, end))) == end - start
+    except UserError as error:
+        assert str(path) in str(error)
