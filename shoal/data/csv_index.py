@@ -110,8 +110,8 @@ def scan(
             comment_began = True
         if fault is not None:
             where, message = fault
-            before = int(np.searchsorted(ends, position + where, "right"))
-            raise MalformedCsvError(record + before, message)
+            whole = int(np.searchsorted(ends, position + where, "right"))
+            raise MalformedCsvError(record + whole, message)
         if len(ends):
             record += len(ends)
             yield begins.astype(np.int64), ends.astype(np.int64)

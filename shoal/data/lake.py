@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -37,13 +37,15 @@ class Table:
     """A version of a table.
 
     files: names of its Parquet files. values: of each, the columns that the file has not, as the
-    partition says. schema: all columns. partitions: those of them that are in no file.
+    partition says. schema: all columns. partitions: those of them that are in no file. ids: of
+    columns by name, where the files tell columns by these.
     """
 
     files: Sequence[str]
     values: Mapping[str, Mapping[str, Any]]
     schema: pa.Schema
     partitions: Sequence[str]
+    ids: Mapping[str, int] = field(default_factory=dict)
 
 
 def open_table(pattern: str, flag: str) -> Table | None:
@@ -125,10 +127,10 @@ def _iceberg(place: str, flag: str, snapshot: int | None) -> Table:
         scan = table.scan(snapshot_id=snapshot)
         tasks = list(scan.plan_files())
         schema = schema_to_pyarrow(scan.projection(), include_field_ids=False)
-        names: dict[int, set[str]] = {}
-        for each in table.schemas().values():
-            for field in each.fields:
-                names.setdefault(field.field_id, set()).add(field.name)
+        ids = {each.name: each.field_id for each in scan.projection().fields}
+        defaults = [
+            each.name for each in scan.projection().fields if each.initial_default is not None
+        ]
     except UserError:
         raise
     except Exception as error:  # catalogs and their clients raise what they like
@@ -136,13 +138,12 @@ def _iceberg(place: str, flag: str, snapshot: int | None) -> Table:
         raise UnreadableError(
             f"{flag}: {shown}: the Iceberg table cannot be read: {text}", may_be_mistake=True
         ) from error
-    renamed = sorted(sorted(each) for each in names.values() if len(each) > 1)
     deleted = [task.file.file_path for task in tasks if task.delete_files]
     other = [task.file.file_path for task in tasks if task.file.file_format.value != "PARQUET"]
-    if renamed or deleted or other:
+    if defaults or deleted or other:
         what = (
-            f"column {renamed[0][0]!r} was also named {renamed[0][1]!r}"
-            if renamed
+            f"column {defaults[0]!r} has a value of its own in files without it"
+            if defaults
             else f"{deleted[0]} has deletions in another file"
             if deleted
             else f"{other[0]} is no Parquet file"
@@ -152,7 +153,7 @@ def _iceberg(place: str, flag: str, snapshot: int | None) -> Table:
             "rewrite its data files"
         )
     files = [task.file.file_path.removeprefix("file://") for task in tasks]
-    return Table(sorted(files), {}, schema.remove_metadata(), ())
+    return Table(sorted(files), {}, schema.remove_metadata(), (), ids)
 
 
 class LakeReader(ShapedReader):
@@ -161,9 +162,9 @@ class LakeReader(ShapedReader):
     def __init__(self, table: Table, pattern: str, flag: str, **options: Any) -> None:
         if not table.files:
             raise UserError(f"{flag}: {without_secrets(pattern)} holds no records")
-        inside = pa.schema([field for field in table.schema if field.name not in table.partitions])
+        inside = pa.schema([each for each in table.schema if each.name not in table.partitions])
         storage = Storage(table.files[0], flag, names=table.files)
-        inner = ParquetReader(pattern, flag=flag, storage=storage, types=inside)
+        inner = ParquetReader(pattern, flag=flag, storage=storage, types=inside, ids=table.ids)
         named = storage.listed
         self._partitions = {named.get(file, file): each for file, each in table.values.items()}
         fields = {name: table.schema.field(name) for name in table.partitions}

@@ -7,7 +7,7 @@ is between. So a row group is read once by a worker that does its tasks in their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -34,22 +34,25 @@ PIECE_BYTES = 1 << 20
 """Of a column, that are read at a time of larger row groups."""
 
 
+_FIELD_ID = b"PARQUET:field_id"
+
+
 @dataclass
 class _File:
     """A file and its row groups.
 
-    names: of the columns. ends: the position behind each row group's last record. stamp: of the
-    file then.
+    names: of the file's columns, by what these are called here. ends: the position behind each
+    row group's last record. stamp: of the file then.
     """
 
     footer: pq.FileMetaData
-    names: list[str]
+    names: dict[str, str]
     ends: npt.NDArray[np.int64]
     stamp: str
 
     def having(self, names: Sequence[str]) -> list[str]:
         """Those of the columns that the file has; one that tells the records, if it has none."""
-        return [name for name in names if name in self.names] or self.names[:1]
+        return [name for name in names if name in self.names] or [*self.names][:1]
 
     def source(self, path: str) -> Source:
         lengths = np.diff(self.ends, prepend=0).tolist()
@@ -122,14 +125,23 @@ class ParquetReader(FileReader):
     """Reads the Parquet files that a pattern stands for; see FileReader. Needs no index.
 
     types: the columns, where somebody else knows them. Files may lack some of these, which are
-        missing values then, and have narrower types.
+        missing values then, and have narrower types. ids: of these columns by name, as the files
+        have them too, whatever they call a column; none where names tell columns.
     """
 
     footers = True
 
-    def __init__(self, pattern: str, *, types: pa.Schema | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        types: pa.Schema | None = None,
+        ids: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(pattern, **options)
         self._table_types = types
+        self._ids = dict(ids or {})
         self._files: Recent[str, _File] = Recent(
             FOOTER_BYTES, lambda file: file.footer.serialized_size
         )
@@ -187,11 +199,13 @@ class ParquetReader(FileReader):
                 self._reading = None
                 continue
             position += piece.num_rows
-            yield piece if self._table_types is None else fitted(piece, self.schema(), source)
+            yield piece if self._table_types is None else fitted(piece, self.schema(), file, source)
 
     def _at(self, path: str, file: _File, record: int, end: int) -> _Reading:
         """What is being read, at a record or before it."""
-        columns = self._columns if self._table_types is None else file.having(self.schema().names)
+        columns = self._columns
+        if self._table_types is not None:
+            columns = [file.names[name] for name in file.having(self.schema().names)]
         key = path, None if columns is None else tuple(columns)
         group = file.group_of(record)
         begin = int(file.ends[group - 1]) if group else 0
@@ -264,9 +278,20 @@ class ParquetReader(FileReader):
                 self._types = found
         if self._types is not None:
             check_same(self._types, found, self._paths[0], path, self._flag)
-            file = _File(footer, found.names, np.cumsum(rows, dtype=np.int64), stamp)
+        file = _File(footer, self._names_in(found), np.cumsum(rows, dtype=np.int64), stamp)
         self._store.check(file.source(path), stamp)
         return file
+
+    def _names_in(self, found: pa.Schema) -> dict[str, str]:
+        """The names of a file's columns, by what these are called here."""
+        ids = {
+            int(field.metadata[_FIELD_ID]): field.name
+            for field in found
+            if field.metadata and _FIELD_ID in field.metadata
+        }
+        if not self._ids or not ids:
+            return {name: name for name in found.names}
+        return {name: ids[number] for name, number in self._ids.items() if number in ids}
 
 
 def _batches(
@@ -324,22 +349,23 @@ def _reporting(path: str, place: Callable[[], str] = str) -> Iterator[None]:
         ) from error
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema, path: str) -> pa.RecordBatch:
+def fitted(batch: pa.RecordBatch, schema: pa.Schema, file: _File, path: str) -> pa.RecordBatch:
     """The columns of a schema: those that are not there are missing values.
 
     Raises UserError naming a column that cannot be made of the schema's type.
     """
     columns = []
     for field in schema:
-        if field.name not in batch.schema.names:
+        if field.name not in file.names:
             columns.append(pa.nulls(len(batch), field.type))
             continue
+        column = batch.column(file.names[field.name])
         try:
-            columns.append(batch.column(field.name).cast(field.type))
+            columns.append(column.cast(field.type))
         except pa.ArrowException as error:
             raise UserError(
-                f"{path}: column {field.name!r} is {batch.schema.field(field.name).type} in the "
-                f"file, and {field.type} in the table: {error}"
+                f"{path}: column {field.name!r} is {column.type} in the file, and {field.type} in "
+                f"the table: {error}"
             ) from error
     return pa.record_batch(columns, schema=schema)
 

