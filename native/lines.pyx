@@ -94,3 +94,40 @@ def before(const uint8_t[::1] data not None, int64_t records):
     if found != records:
         raise ValueError(f"{records} lines were asked for, and there are {found}")
     return place
+
+
+cdef int64_t deeper_byte(const uint8_t* begin, const uint8_t* end, int64_t most) noexcept nogil:
+    cdef const uint8_t* at = begin
+    cdef int64_t depth = 0
+    cdef bint text = False
+    while at < end:
+        if at[0] == c"\n":
+            text = False
+            depth = 0
+        elif text:
+            if at[0] == c"\\" and at + 1 < end and at[1] != c"\n":
+                at += 1
+            elif at[0] == c'"':
+                text = False
+        elif at[0] == c'"':
+            text = True
+        elif at[0] == c"[" or at[0] == c"{":
+            depth += 1
+            if depth > most:
+                return at - begin
+        elif at[0] == c"]" or at[0] == c"}":
+            depth -= 1
+        at += 1
+    return -1
+
+
+def deeper(const uint8_t[::1] data not None, int64_t most):
+    """The byte of the first bracket that is within more than `most` - 1 others of its line.
+
+    data: contiguous bytes, lines of JSON. -1 if there is none.
+    """
+    cdef int64_t place = -1
+    if data.shape[0]:
+        with nogil:
+            place = deeper_byte(&data[0], &data[0] + data.shape[0], most)
+    return place

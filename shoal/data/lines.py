@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +25,24 @@ from shoal.data.blocks import (
     reporting_rows,
 )
 from shoal.data.reader import check_not_empty
-from shoal.data.schemas import merged_schema, spread
+from shoal.data.schemas import beyond_64_bits, merged_schema, spread
 from shoal.native import lines as native
 
 TEXT_SCHEMA = pa.schema([("line", pa.binary())])
 
 SAMPLE_BYTES = 1 << 20
 """Bytes at the beginning of a file from which the types of JSON lines are guessed."""
+
+MOST_NESTED = 100
+"""Brackets within one another in a line."""
+
+TOO_DEEP = f"there are more than {MOST_NESTED} brackets within one another"
+
+TYPES_HINT = "; see JsonLinesReader(column_types=...) for how to set types"
+
+_READER = "JsonLinesReader"
+
+_FLOAT = pa.float64()
 
 _LINE_FEED = ord("\n")
 
@@ -91,22 +103,42 @@ class TextLineReader(_LineReader):
 class JsonLinesReader(_LineReader):
     """Reads JSON lines, plain or gzip'd; see BlockReader.
 
+    column_types: Arrow types of columns whose type must not be guessed.
+
     Columns and types are those of the first megabyte of each file, or of some of many files:
-    int64, double, bool, string and lists of them; what looks like a time stays a string. A key
-    that comes up only later is not read; one that an object lacks is a missing value.
+    int64, uint64, double, bool, string and lists of them; what looks like a time stays a string. A
+    key that comes up only later is not read; one that an object lacks is a missing value.
     """
 
     kind = "jsonlines"
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        column_types: Mapping[str, pa.DataType] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(pattern, **options)
+        self._given = dict(column_types or {})
+        self._types: pa.Schema | None = None
+        self._doubted: dict[str, str] = {}
+
+    def doubts(self) -> list[str]:
+        """See DataReader: columns of integers that no type holds."""
+        self._full_schema()
+        return list(self._doubted.values())
 
     def _records_in(self, data: bytes, _lines: int) -> int:
         return native.full_lines(data)
 
     def _full_schema(self) -> pa.Schema:
-        guessed = [(path, self._guess(path)) for path in spread(self._paths)]
-        schema = merged_schema(guessed, self._flag, same_columns=False)
-        if not schema:
-            check_not_empty((), self._pattern, self._flag)
-        return schema
+        if self._types is None:
+            guessed = [(path, self._guess(path)) for path in spread(self._paths)]
+            self._types = merged_schema(guessed, self._flag, same_columns=False, hint=TYPES_HINT)
+            if not self._types:
+                check_not_empty((), self._pattern, self._flag)
+        return self._types
 
     def _guess(self, path: str) -> dict[str, pa.DataType | None]:
         with reporting_rows(path):
@@ -118,11 +150,20 @@ class JsonLinesReader(_LineReader):
             lines = [line for line in data.split(b"\n") if line.strip()]
             if not lines:
                 return {}
+            given = pa.schema(list(self._given.items()))
             try:
-                schema = _parsed(b"\n".join(lines) + b"\n", len(lines), None).schema
+                schema = _parsed(b"\n".join(lines) + b"\n", len(lines), given, infer=True).schema
             except pa.ArrowInvalid as error:
-                raise _damage(lines, None, 0, error) from error
-        return {field.name: _guessed(field.type) for field in schema}
+                raise _damage(lines, given, 0, error, infer=True) from error
+        kinds = {name: _guessed(schema.field(name).type) for name in schema.names}
+        kinds |= self._given
+        floats = {n for n, kind in kinds.items() if kind is not None and _element(kind) == _FLOAT}
+        for name, large in _integers(lines, floats - set(self._given)).items():
+            if min(large) >= 0 and max(large) < 1 << 64:
+                kinds[name] = _guessed(schema.field(name).type, pa.uint64())
+            else:
+                self._doubted.setdefault(name, f"{path}: {beyond_64_bits(name, large, _READER)}")
+        return kinds
 
     def _decode(
         self, data: bytes, first: int, count: int, low: int, high: int, schema: pa.Schema
@@ -140,20 +181,59 @@ class JsonLinesReader(_LineReader):
         return batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0]
 
 
-def _guessed(kind: pa.DataType) -> pa.DataType | None:
+def _guessed(kind: pa.DataType, number: pa.DataType = _FLOAT) -> pa.DataType | None:
+    """What Arrow takes a column for, without times: with `number` in place of float64."""
+    if pa.types.is_list(kind):
+        return pa.list_(_guessed(kind.value_type, number) or pa.null())
     if pa.types.is_timestamp(kind):
         return pa.string()
-    return None if pa.types.is_null(kind) else kind
+    if pa.types.is_null(kind):
+        return None
+    return number if kind == _FLOAT else kind
 
 
-def _parsed(data: bytes | memoryview, count: int, schema: pa.Schema | None) -> pa.Table:
-    """The objects of some lines, of which there is one at least. Raises ArrowInvalid."""
+def _element(kind: pa.DataType) -> pa.DataType:
+    return _element(kind.value_type) if pa.types.is_list(kind) else kind
+
+
+def _integers(lines: Sequence[bytes], names: Collection[str]) -> dict[str, list[int]]:
+    """The values of those of some columns that hold integers alone.
+
+    Of columns that Arrow takes for float64, these are too large for an int64.
+    """
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    for line in lines if names else ():
+        record = json.loads(line)
+        for name in [*found]:
+            values = [record.get(name)]
+            while any(isinstance(each, list) for each in values):
+                values = [
+                    x for each in values for x in (each if isinstance(each, list) else [each])
+                ]
+            values = [each for each in values if each is not None]
+            found[name] += values
+            if any(isinstance(each, float) for each in values):
+                del found[name]
+    return {name: values for name, values in found.items() if values}
+
+
+def _parsed(
+    data: bytes | memoryview, count: int, schema: pa.Schema, *, infer: bool = False
+) -> pa.Table:
+    """The objects of some lines, of which there is one at least. Raises ArrowInvalid.
+
+    Arrow calls itself for what is nested, without a bound: it never sees deep lines.
+
+    infer: whether there are other columns than the schema's, too.
+    """
+    if native.deeper(data, MOST_NESTED) >= 0:
+        raise pa.ArrowInvalid(TOO_DEEP)
     table = pajson.read_json(
         pa.BufferReader(data),
         read_options=pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
         parse_options=pajson.ParseOptions(
             explicit_schema=schema,
-            unexpected_field_behavior="infer" if schema is None else "ignore",
+            unexpected_field_behavior="infer" if infer else "ignore",
         ),
     )
     if table.num_rows != count:
@@ -162,7 +242,12 @@ def _parsed(data: bytes | memoryview, count: int, schema: pa.Schema | None) -> p
 
 
 def _damage(
-    lines: list[bytes], schema: pa.Schema | None, first: int, error: pa.ArrowInvalid
+    lines: list[bytes],
+    schema: pa.Schema,
+    first: int,
+    error: pa.ArrowInvalid,
+    *,
+    infer: bool = False,
 ) -> DamagedError:
     """Which of the lines it is that `error` is about.
 
@@ -172,19 +257,21 @@ def _damage(
     # it may be at fault only together with those before it.
     low, high = 0, len(lines)
     while high - low > 1:
-        begin, middle = 0 if schema is None else low, (low + high) // 2
+        begin, middle = 0 if infer else low, (low + high) // 2
         try:
-            _parsed(b"\n".join(lines[begin:middle]) + b"\n", middle - begin, schema)
+            _parsed(b"\n".join(lines[begin:middle]) + b"\n", middle - begin, schema, infer=infer)
             low = middle
         except pa.ArrowInvalid as found:
             high, error = middle, found
-    return DamagedError(first + low, _plain(lines[low], error))
+    return DamagedError(first + low, _plain(lines[low], error, schema))
 
 
-def _plain(line: bytes, error: pa.ArrowInvalid) -> str:
+def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema) -> str:
     """What is wrong with a line: Arrow's message, without its own count of rows, if it is JSON."""
+    if native.deeper(line, MOST_NESTED) >= 0:
+        return f"{TOO_DEEP}: mend the line, or remove it"
     try:
-        json.loads(line)
+        record = json.loads(line)
     except json.JSONDecodeError as found:
         cut = "" if line.rstrip().endswith(b"}") else "; the line may be cut short"
         where = f"{found.msg.removesuffix(' starting at')} (character {found.pos + 1}){cut}"
@@ -196,6 +283,14 @@ def _plain(line: bytes, error: pa.ArrowInvalid) -> str:
         name, before, now = changed[1].replace("/", "."), *changed.groups()[1:]
         return (
             f"column {name!r} is of type {now} here, and of type {before} elsewhere: mend the "
-            "line, or write the column in one type"
+            f"line, or write the column in one type{TYPES_HINT}"
         )
+    for field in schema if text.startswith("Failed to convert") else ():
+        try:
+            _parsed(line + b"\n", 1, pa.schema([field]))
+        except pa.ArrowInvalid:
+            return (
+                f"column {field.name!r} holds {json.dumps(record[field.name])} here, and is of "
+                f"type {field.type} elsewhere: mend the line, or say its type{TYPES_HINT}"
+            )
     return f"not a JSON object of the columns' types: {text}: mend the line, or remove it"

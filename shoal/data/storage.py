@@ -238,7 +238,7 @@ def _entries(text: str, place: str, flag: str) -> Iterator[tuple[str, str]]:
         return
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{flag}: the manifest {place} is no JSON: {error}") from error
     entries = content.get("entries", content.get("files")) if isinstance(content, dict) else content
     for number, entry in enumerate(entries if isinstance(entries, list) else (), 1):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.data import RecordIOWriter, Source, blocks, lines, open_reader
+from shoal.data import JsonLinesReader, RecordIOWriter, Source, blocks, lines, open_reader
 from shoal.errors import UserError
 from tests.data.told import Told
 from tests.examples import examples
@@ -264,6 +264,72 @@ def test_a_bad_json_line_is_named(tmp_path):
     assert "row 701: column 'a' is of type string here, and of type number elsewhere" in refused(
         path
     )
+
+
+@pytest.mark.parametrize("depth", [101, 5_000, 100_000])
+@pytest.mark.parametrize("before", [b"", b'{"a": 1}\n' * 200_000], ids=["first", "late"])
+def test_deep_json_lines_are_refused_before_anybody_parses_them(tmp_path, depth, before):
+    path = tmp_path / "deep.jsonl"
+    path.write_bytes(before + b'{"a": ' + b"[" * depth + b"]" * depth + b"}\n")
+    row = before.count(b"\n") + 1
+    assert f"row {row}: there are more than 100 brackets within" in refused(path)
+
+
+def test_brackets_in_texts_and_of_other_lines_are_not_deep(tmp_path):
+    objects = [{"a": '"[{' * 200, "b": [[[1]]]}, {"a": "\\[" * 200, "b": []}]
+    write_lines(tmp_path / "a.jsonl", [json.dumps(each).encode() for each in objects * 60])
+    reader = open_reader(str(tmp_path / "a.jsonl"), FLAG)
+    assert values(reader, *reader.names(), 0, 120) == objects * 60
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "a": st.integers(0, 2**64 - 1),
+                "b": st.lists(st.integers(0, 2**64 - 1), max_size=2),
+                "c": st.sampled_from(["2024-01-01", "2024-01-01 10:00:00", "x"]),
+                "d": st.lists(st.sampled_from(["2024-01-01", "2024-01-01T00:00:00Z"]), max_size=2),
+                "e": st.floats(allow_nan=False, allow_infinity=False),
+                "f": st.booleans() | st.none(),
+            }
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_json_lines_are_as_pythons_json_reads_them(tmp_path, objects):
+    path = tmp_path / "a.jsonl"
+    write_lines(path, [json.dumps(each).encode() for each in objects])
+    reader = open_reader(str(path), FLAG)
+    (source,) = reader.sources()
+    read = [row for batch in reader.read(str(path), 0, source.records) for row in batch.to_pylist()]
+    assert read == objects
+    if any(each["a"] >= 1 << 63 for each in objects):
+        assert reader.schema().field("a").type == pa.uint64()
+    assert reader.doubts() == []
+
+
+def test_json_integers_that_no_type_holds_are_doubted(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [b'{"id": [-1], "x": 1}', b'{"id": [9223372036854775808]}'])
+    (doubt,) = open_reader(str(tmp_path / "a.jsonl"), FLAG).doubts()
+    assert "a.jsonl: column 'id' is read as floats, as it holds 9223372036854775808, which" in doubt
+
+
+def test_types_of_json_lines_can_be_given(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"price": 10, "b": 1}\n' * 100_000 + b'{"price": 10.5}\n')
+    assert (
+        "row 100001: column 'price' holds 10.5 here, and is of type int64 elsewhere: mend the "
+        "line, or say its type; see JsonLinesReader(column_types=...)" in refused(path)
+    )
+    reader = JsonLinesReader(str(path), column_types={"price": pa.float64()})
+    assert values(reader, str(path), 99_999, 100_001) == [
+        {"price": 10.0, "b": 1},
+        {"price": 10.5, "b": None},
+    ]
+    assert reader.schema().names == ["price", "b"]
 
 
 def test_types_of_json_lines_are_those_of_all_files(tmp_path):
