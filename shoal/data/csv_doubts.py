@@ -12,10 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from shoal.data.schemas import beyond_64_bits
+
 DOUBTED_SHARE = 0.05
 """Values that are no numbers, to one that is, up to which a column of text is in doubt."""
 
 NUMBER = r"^[ \t]*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?[ \t]*$"
+
+INTEGER = r"^[-+]?\d+$"
+
+HEX = r"^0[xX]"
 
 SEPARATORS = {"\t": "tab", ";": "';'", "|": "'|'", "::": "'::'", ",": "','"}
 """What often separates fields, as --csv-separator takes it."""
@@ -84,6 +90,49 @@ def columns_in_doubt(
             if named and row == 0:
                 hint = "; if that is a header line, leave out --csv-columns"
             yield name, f"column {name!r} is read as text: {text}{hint}"
+
+
+def settled_types(texts: pa.Table) -> tuple[dict[str, pa.DataType], dict[str, str]]:
+    """Types of columns that Arrow takes for numbers too readily; and what is lost all the same.
+
+    texts: the first values of columns of numbers, as they are spelled. uint64 where integers do not
+    fit in an int64, string where one is spelled like 0x1F, which Arrow takes for 31.
+    """
+    kinds: dict[str, pa.DataType] = {}
+    doubts: dict[str, str] = {}
+    for name, column in zip(texts.column_names, texts.columns, strict=True):
+        words = pc.unique(pc.utf8_trim_whitespace(column)).drop_null()
+        if pc.any(pc.match_substring_regex(words, HEX)).as_py():
+            kinds[name] = pa.string()
+        if not len(words) or not pc.all(pc.match_substring_regex(words, INTEGER)).as_py():
+            continue
+        spelled = words.to_pylist()
+        values = [int(each) for each in spelled]
+        if min(values) >= 0 and 1 << 63 <= max(values) < 1 << 64:
+            kinds[name] = pa.uint64()
+        elif not -(1 << 63) <= min(values) <= max(values) < 1 << 63:
+            doubts[name] = beyond_64_bits(name, values, "CsvReader")
+        elif found := _padded(spelled):
+            doubts[name] = (
+                f"column {name!r} is read as numbers, of which {found[0]!r} and {found[1]!r} have "
+                "zeros in front or lack them: texts that differ in these alone become one. To keep "
+                f"them apart, read it as text: CsvReader(column_types={{{name!r}: "
+                "pyarrow.string()})"
+            )
+    return kinds, doubts
+
+
+def _padded(spelled: Sequence[str]) -> tuple[str, str] | None:
+    """A word with a zero in front, and another one of fewer characters, or of more such zeros.
+
+    None if all words are of one width, or longer than it, as numbers of a zip code are.
+    """
+    padded = [word for word in spelled if len(word) > 1 and word[0] == "0"]
+    if not padded:
+        return None
+    longest = max(padded, key=len)
+    other = min((word for word in spelled if word != longest), key=len, default=longest)
+    return (longest, other) if len(other) < len(longest) else None
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -10,6 +10,7 @@ always agree on what a record is.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ STRIDE = 1024
 
 LINE_FEED, CARRIAGE_RETURN = (ord(c) for c in "\n\r")
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = codecs.BOM_UTF8
 
 LONE_RETURN = "there is a carriage return without a line feed"
 
@@ -139,12 +140,17 @@ def _first_fault(
         # A quote before it closes and opens at once: an escaped quote.
         wrong = opening[~np.isin(before, (ord(dialect.separator), LINE_FEED, ord(dialect.quote)))]
         if len(wrong):
+            other = chr(int(before[np.searchsorted(opening, wrong[0])]))
+            hint = ""
+            if other in ";\t|,":
+                given = "tab" if other == "\t" else f"'{other}'"
+                hint = f"if {given} separates the fields, give --csv-separator {given}; else "
             faults.append(
                 (
                     int(wrong[0]),
-                    f"there is a {dialect.quote} inside an unquoted field; quote the field and "
-                    f"double the {dialect.quote}, "
-                    "or read quotes as other characters, with --csv-quotes none",
+                    f"there is a {dialect.quote} inside an unquoted field; {hint}quote the field "
+                    f"and double the {dialect.quote}, or read quotes as other characters, with "
+                    "--csv-quotes none",
                 )
             )
     returns = np.flatnonzero(block == CARRIAGE_RETURN)
@@ -247,9 +253,16 @@ class CsvIndex:
 
     @staticmethod
     def text_begin(file: pa.NativeFile) -> int:
-        """The offset behind a byte order mark."""
+        """The offset behind a byte order mark. Raises MalformedCsvError for that of UTF-16."""
         mark = len(BYTE_ORDER_MARK)
-        return mark if file.read_at(mark, 0) == BYTE_ORDER_MARK else 0
+        first = file.read_at(mark, 0)
+        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise MalformedCsvError(
+                0,
+                "the text looks like UTF-16: write the file anew in UTF-8, as "
+                "iconv -f utf-16 -t utf-8 does",
+            )
+        return mark if first == BYTE_ORDER_MARK else 0
 
     def window(self, file: pa.NativeFile, start: int, end: int) -> tuple[int, int]:
         """Bytes [begin, end) of the records [start, end), of which there is one at least."""

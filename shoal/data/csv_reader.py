@@ -17,21 +17,34 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+from pyarrow.types import is_integer
 
-from shoal.data.csv_doubts import columns_in_doubt, other_separator, record_for_header
-from shoal.data.csv_index import CsvIndex, Dialect, MalformedCsvError, scan
+from shoal.data.csv_doubts import (
+    columns_in_doubt,
+    other_separator,
+    record_for_header,
+    settled_types,
+)
+from shoal.data.csv_index import CsvIndex, Dialect, scan
+from shoal.data.csv_text import (
+    TYPES_HINT,
+    Blocks,
+    numbered,
+    parsing,
+    reporting_rows,
+    stream_of,
+)
 from shoal.data.file_reader import FileReader
 from shoal.data.files import unpacked_name
 from shoal.data.index_store import KEPT
 from shoal.data.reader import Source, check_columns, check_range
 from shoal.data.recent import Recent
 from shoal.data.schemas import GUESSED_FILES, merged_schema, spread
-from shoal.data.storage import reporting
 from shoal.errors import UserError
 
 SAMPLE_BYTES = 1 << 20
@@ -43,14 +56,11 @@ BLOCK_BYTES = 1 << 20
 DOUBTED_FILES = 20
 """Files that are looked at for such columns."""
 
-TYPES_HINT = "; see CsvReader(column_types=...) for how to set types"
-
-FIELD = "\x1f"
-"""What stands for a separator of several characters, which Arrow does not know."""
-
 EMPTY = "the file is empty; a header line is expected, or with --csv-columns a record"
 
-GUESSED = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
+NUMBERS = (pa.int64(), pa.float64())
+
+GUESSED = (*NUMBERS, pa.bool_(), pa.string())
 
 
 class CsvReader(FileReader):
@@ -83,6 +93,7 @@ class CsvReader(FileReader):
         self._types: pa.Schema | None = None
         self._no_value = False
         self._indexes: Recent[str, CsvIndex] = Recent(KEPT)
+        self._samples: Recent[str, tuple[list[str], bytes]] = Recent(1)
 
     def _count(self, path: str) -> int:
         # By one pass over the file.
@@ -91,6 +102,9 @@ class CsvReader(FileReader):
     def _full_schema(self) -> pa.Schema:
         if self._types is None:
             guessed = [(path, self._guess(path)) for path in spread(self._paths)]
+            guessed = [(path, kinds) for path, kinds in guessed if kinds]
+            if not guessed:
+                raise UserError(f"{self._paths[0]}: {EMPTY}")
             try:
                 full = merged_schema(guessed, self._flag, same_columns=True, hint=TYPES_HINT)
             except UserError as error:
@@ -135,26 +149,61 @@ class CsvReader(FileReader):
         check_range(Source(source, index.records), start, end)
         if start == end:
             return
-        with _reporting(source, start):
-            file = self._storage.open(source)
-            begin, stop = index.window(file, start, end)
-            self._storage.expect(source, [(begin, stop)])
-            dialect = self._dialect(source)
-            reader = pacsv.open_csv(
-                _Blocks(_stream(file, begin, stop, dialect)),
-                read_options=pacsv.ReadOptions(
-                    use_threads=False,  # the worker is one of many; also numbers bad rows
-                    block_size=max(BLOCK_BYTES, index.longest + 1),
-                    column_names=self._names(file, index.header, source),
-                ),
-                parse_options=_parsing(dialect),
-                convert_options=pacsv.ConvertOptions(
-                    column_types=schema, include_columns=schema.names
-                ),
-            )
+        names: list[str] = []
+        with reporting_rows(source, start, names):
+            names += self._names(self._storage.open(source), index.header, source)
+            blocks, reader = self._open(source, index, (start, end), names, schema)
+            checked = False
             for batch in reader:
+                if blocks.hexadecimal and not checked:
+                    self._refuse_hexadecimal(source, index, (start, end), names)
+                    checked = True
                 if batch.num_rows:
                     yield batch
+
+    def _open(
+        self,
+        source: str,
+        index: CsvIndex,
+        records: tuple[int, int],
+        names: Sequence[str],
+        types: pa.Schema,
+    ) -> tuple[Blocks, pacsv.CSVStreamingReader]:
+        """Arrow's reader of some records, and what it reads. types: the columns to be read."""
+        file = self._storage.open(source)
+        begin, stop = index.window(file, *records)
+        self._storage.expect(source, [(begin, stop)])
+        dialect = self._dialect(source)
+        blocks = Blocks(stream_of(file, begin, stop, dialect))
+        return blocks, pacsv.open_csv(
+            blocks,
+            read_options=pacsv.ReadOptions(
+                use_threads=False,  # the worker is one of many; also numbers bad rows
+                block_size=max(BLOCK_BYTES, index.longest + 1),
+                column_names=names,
+            ),
+            parse_options=parsing(dialect),
+            convert_options=pacsv.ConvertOptions(column_types=types, include_columns=types.names),
+        )
+
+    def _refuse_hexadecimal(
+        self, source: str, index: CsvIndex, records: tuple[int, int], names: Sequence[str]
+    ) -> None:
+        """Raises UserError for words such as 0x1F in columns of integers: Arrow reads 31."""
+        kinds = [(each.name, pa.string()) for each in self.schema() if is_integer(each.type)]
+        if not kinds:
+            return
+        row = records[0]
+        for batch in self._open(source, index, records, names, pa.schema(kinds))[1]:
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                found = pc.match_substring_regex(column, r"^[ \t]*0[xX]")
+                if (place := pc.index(found, True).as_py()) >= 0:
+                    raise UserError(
+                        f"{source}: row {row + place + 1}: column {name!r} holds "
+                        f"{column[place].as_py()!r}, which is no number here: mend the row, or "
+                        f"read the column as text{TYPES_HINT}"
+                    )
+            row += batch.num_rows
 
     def doubts(self) -> list[str]:
         """Doubts about the names; and the columns that few values make text, with the first."""
@@ -165,7 +214,7 @@ class CsvReader(FileReader):
         if self._column_names:
             return []
         for path in self._paths[:DOUBTED_FILES]:
-            with _reporting(path):
+            with reporting_rows(path):
                 names, sample = self._sampled(path)
             doubts = [other_separator(names), record_for_header(names, sample)]
             if any(doubts):
@@ -176,11 +225,15 @@ class CsvReader(FileReader):
         found: dict[str, str] = {}
         named = bool(self._column_names)
         for path in self._paths[:DOUBTED_FILES]:
-            with _reporting(path):
-                _, sample = self._sampled(path)
+            with reporting_rows(path):
+                names, sample = self._sampled(path)
+                if not names:
+                    found[path] = f"{path}: the file is empty, and passed over"
+                _, lost = self._numbers(path, sample)
             if sample is not None:
-                for name, text in columns_in_doubt(sample, {*found, *self._given}, named=named):
-                    found[name] = f"{path}: {text}"
+                lost |= columns_in_doubt(sample, self._given, named=named)
+            for name, text in lost.items():
+                found.setdefault(name, f"{path}: {text}")
         return found
 
     def place(self, source: str, record: int) -> str:
@@ -193,15 +246,16 @@ class CsvReader(FileReader):
 
     def _found(self, path: str) -> CsvIndex:
         dialect = self._dialect(path)
-        with _reporting(path):
+        with reporting_rows(path):
             stamp = self._storage.stamp(path)
             table = self._store.get(
                 f"csv {dialect}", path, stamp, lambda: self._build(path, dialect)
             )
             index = CsvIndex.of_table(table, dialect)
         if dialect.header and index.header == (0, 0):
-            raise UserError(f"{path}: {EMPTY}")
-        self._check_types(path)
+            self._full_schema()  # raises, where all files are empty
+        else:
+            self._check_types(path)
         self._store.check(Source(path, index.records), stamp)
         self._noted(path, stamp)
         return index
@@ -246,41 +300,64 @@ class CsvReader(FileReader):
 
     def _guess(self, path: str) -> dict[str, pa.DataType | None]:
         """Column -> type in the order of the header; None where no value is known."""
-        with _reporting(path):
+        with reporting_rows(path):
             names, sample = self._sampled(path)
+            numbers, _ = self._numbers(path, sample)
         kinds: dict[str, pa.DataType | None] = dict.fromkeys(names)
         for field in sample.schema if sample is not None else ():
             known = field.type in GUESSED or field.name in self._given
             kinds[field.name] = field.type if known else pa.string()
             if pa.types.is_null(field.type):
                 kinds[field.name] = None
+        kinds |= numbers
         kinds.update({n: k for n, k in self._given.items() if n in kinds})
         return kinds
 
+    def _numbers(
+        self, path: str, sample: pa.Table | None
+    ) -> tuple[dict[str, pa.DataType], dict[str, str]]:
+        """As of `settled_types`, of a file's columns that Arrow takes for numbers."""
+        if sample is None:
+            return {}, {}
+        numbers = {
+            field.name: pa.string()
+            for field in sample.schema
+            if field.type in NUMBERS and field.name not in self._given
+        }
+        return settled_types(self._typed(path, numbers, [*numbers])) if numbers else ({}, {})
+
     def _sampled(self, path: str) -> tuple[list[str], pa.Table | None]:
-        """The columns' names, and the records of the sample, typed by Arrow, if there are any."""
-        file = self._storage.open(path)
-        dialect = self._dialect(path)
-        place = self._sample(file, dialect)
-        if place is None:
-            raise UserError(f"{path}: {EMPTY}")
-        header, begin, end = place
-        names = self._names(file, header, path)
-        if begin == end:
-            return names, None
+        """The columns' names, and the records of the sample, typed by Arrow, if there are any.
+
+        No names of an empty file, which is passed over.
+        """
+        names, data = self._sample(path)
         types = {name: kind for name, kind in self._given.items() if name in names}
+        return names, self._typed(path, types) if data else None
+
+    def _typed(
+        self, path: str, types: Mapping[str, pa.DataType], only: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The records of the sample, of which there is one at least. Raises ArrowInvalid.
+
+        types: of columns that Arrow must not guess. only: these columns.
+        """
+        names, data = self._sample(path)
+        dialect = self._dialect(path)
         try:
-            return names, pacsv.read_csv(
-                _stream(file, begin, end, dialect),
+            return pacsv.read_csv(
+                stream_of(pa.BufferReader(data), 0, len(data), dialect),
                 read_options=pacsv.ReadOptions(
-                    use_threads=False, block_size=end - begin + 1, column_names=names
+                    use_threads=False, block_size=len(data) + 1, column_names=names
                 ),
-                parse_options=_parsing(dialect),
-                convert_options=pacsv.ConvertOptions(column_types=types),
+                parse_options=parsing(dialect),
+                convert_options=pacsv.ConvertOptions(
+                    column_types=types, include_columns=only, strings_can_be_null=only is not None
+                ),
             )
         except pa.ArrowInvalid as error:
             if hint := self._hint(names, str(error)):
-                raise UserError(f"{path}: {_numbered(str(error), 0)}; {hint}") from error
+                raise UserError(f"{path}: {numbered(str(error), 0)}; {hint}") from error
             raise
 
     def _hint(self, names: list[str], error: str) -> str:
@@ -291,18 +368,20 @@ class CsvReader(FileReader):
             return f"--csv-columns names {len(names)}"
         return other_separator([found[3]] if self._column_names else names)
 
-    def _sample(
-        self, file: pa.NativeFile, dialect: Dialect
-    ) -> tuple[tuple[int, int], int, int] | None:
-        """The header's bytes, and the bytes of the whole records in the sample.
+    def _sample(self, path: str) -> tuple[list[str], bytes]:
+        """The columns' names, and the bytes of the whole records in the sample.
 
-        None if there is no header, where there should be one.
+        No names of an empty file, which is passed over.
         """
-        size = file.size()
+        key = f"{path} {self._storage.stamp(path)}"
+        return self._samples.get(key, lambda: self._first_bytes(path))
+
+    def _first_bytes(self, path: str) -> tuple[list[str], bytes]:
+        file, dialect = self._storage.open(path), self._dialect(path)
         mark = CsvIndex.text_begin(file)
         header = None if dialect.header else (mark, mark)
         last = 0
-        for begins, ends in scan(file, mark, size, int(header is not None), dialect):
+        for begins, ends in scan(file, mark, file.size(), int(header is not None), dialect):
             if len(begins) and header is None:
                 header = (int(begins[0]), int(ends[0]))
             if len(ends):
@@ -310,100 +389,7 @@ class CsvReader(FileReader):
                 last = int(inside[-1] if len(inside) else ends[0])
             if header is not None and last > header[1]:
                 break
-        return None if header is None else (header, header[1], max(last, header[1]))
-
-
-def _stream(file: pa.NativeFile, begin: int, end: int, dialect: Dialect) -> pa.NativeFile:
-    """The bytes [begin, end) of a file, as Arrow can read them. Raises ArrowInvalid.
-
-    Comments are left out, and a separator is one that it knows.
-    """
-    if len(dialect.separator) == 1 and not dialect.comment:
-        return file.get_stream(begin, end - begin)
-    data = file.read_at(end - begin, begin)
-    if dialect.comment and dialect.comment.encode() in data:
-        spans = scan(pa.BufferReader(data), 0, len(data), 1, dialect)
-        pieces = (zip(begins, ends, strict=True) for begins, ends in spans)
-        data = b"".join(data[first:last] for piece in pieces for first, last in piece)
-    if len(dialect.separator) == 1:
-        return pa.BufferReader(data)
-    if FIELD.encode() in data:
-        raise pa.ArrowInvalid(
-            f"there is a character {FIELD!r}, which fields separated by {dialect.separator!r} may "
-            "not hold"
-        )
-    return pa.BufferReader(data.replace(dialect.separator.encode(), FIELD.encode()))
-
-
-class _Blocks:
-    """A stream for Arrow that ends no block between a carriage return and what follows it.
-
-    Arrow drops a line feed at the beginning of the block behind, also within quotes.
-    """
-
-    closed = False
-
-    def __init__(self, stream: pa.NativeFile) -> None:
-        self._stream = stream
-        self._kept = b""
-
-    def read(self, size: int = -1) -> bytes:
-        """The next bytes, at most `size`; none at the end."""
-        kept, self._kept = self._kept, b""
-        data: bytes = kept + self._stream.read(size - len(kept) if size >= 0 else None)
-        if len(data) > 1 and data.endswith(b"\r"):
-            data, self._kept = data[:-1], b"\r"
-        return data
-
-    def close(self) -> None:
-        """Read nothing more."""
-        self.closed = True
-
-
-def _parsing(dialect: Dialect) -> pacsv.ParseOptions:
-    return pacsv.ParseOptions(
-        delimiter=dialect.separator if len(dialect.separator) == 1 else FIELD,
-        quote_char=dialect.quote or False,
-        newlines_in_values=bool(dialect.quote),
-    )
-
-
-@contextmanager
-def _reporting(path: str, start: int = 0) -> Iterator[None]:
-    """Turns errors in reading into a UserError naming the file and, if known, the row.
-
-    start: the number of records before the first that is read; rows count from 1,
-    without the header.
-    """
-    with reporting(path):
-        try:
-            yield
-        except MalformedCsvError as error:
-            where = f"row {error.record}" if error.record else "header"
-            raise UserError(f"{path}: {where}: {error.message}") from error
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}: the header is not UTF-8 text") from error
-        except pa.ArrowInvalid as error:
-            raise UserError(f"{path}: {_numbered(str(error), start)}") from error
-
-
-def _numbered(text: str, start: int) -> str:
-    """Arrow's message, with the row's number in the file where it tells one."""
-    row = re.search(r"Row #(\d+): ", text)
-    place = f"row {start + int(row[1])}: " if row else ""
-    if row:
-        text = text.replace(row[0], "")
-    text = text.replace(FIELD, " ")
-    return place + _plain(text, re.search(r"In CSV column #(\d+): ", text))
-
-
-def _plain(text: str, column: re.Match[str] | None) -> str:
-    """Arrow's message in the user's words; columns count from 1."""
-    text = text.removeprefix("CSV parse error: ")
-    if column:
-        text = text.replace(column[0], f"column {int(column[1]) + 1}: ")
-        text += (
-            "; types are guessed from the file's beginning, see CsvReader(column_types=...) "
-            "for how to set them"
-        )
-    return text
+        if header is None:
+            return [], b""
+        begin = header[1]
+        return self._names(file, header, path), file.read_at(max(last - begin, 0), begin)

@@ -190,6 +190,101 @@ def test_numbers_that_few_values_make_text_are_doubted_with_the_first_such_row(t
         open_reader(str(tmp_path), FLAG).schema()
 
 
+@settings(max_examples=examples(60))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2**64 - 1),
+            st.integers(-(2**63), 2**63 - 1),
+            st.sampled_from(["0x1F", "31", "0X2a"]),
+            st.floats(allow_nan=False),
+            st.sampled_from(["2024-01-01", "10:00:00"]),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_what_is_guessed_keeps_each_value_apart(tmp_path, records):
+    path = tmp_path / "guessed.csv"
+    write_csv(path, records, ("hash", "id", "word", "price", "day"))
+    reader = open_reader(str(path), FLAG)
+    expected = records
+    if all(record[2] == "31" for record in records):
+        expected = [(*record[:2], 31, *record[3:]) for record in records]
+    (source,) = reader.sources()
+    assert read_rows(reader, str(path), 0, source.records) == expected
+    assert not [each for each in reader.doubts() if "floats" in each]
+
+
+def test_integers_that_no_type_holds_are_doubted(tmp_path):
+    (tmp_path / "a.csv").write_text("id,n\n-1,1\n9223372036854775808,2\n")
+    (tmp_path / "b.csv").write_text("id,n\n18446744073709551616,1\n")
+    for name, largest in (("a", 1 << 63), ("b", 1 << 64)):
+        (doubt,) = open_reader(str(tmp_path / f"{name}.csv"), FLAG).doubts()
+        assert doubt.startswith(
+            f"{tmp_path}/{name}.csv: column 'id' is read as floats, as it holds {largest}, "
+        )
+        assert "CsvReader(column_types={'id': pyarrow.string()})" in doubt
+
+
+def test_unsigned_and_signed_files_are_read_as_unsigned(tmp_path):
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    (tmp_path / "b.csv").write_text(f"id\n{2**64 - 1}\n")
+    reader = open_reader(str(tmp_path), FLAG)
+    assert [read_rows(reader, name, 0, 1) for name in reader.names()] == [[(1,)], [(2**64 - 1,)]]
+
+
+def test_zeros_in_front_of_numbers_are_doubted_where_texts_become_one(tmp_path):
+    (tmp_path / "a.csv").write_text("article,zip,n\n108,00501,0\n0108,10001,10\n00108,94103,9\n")
+    (doubt,) = open_reader(str(tmp_path / "a.csv"), FLAG).doubts()
+    assert doubt == (
+        f"{tmp_path}/a.csv: column 'article' is read as numbers, of which '00108' and '108' have "
+        "zeros in front or lack them: texts that differ in these alone become one. To keep them "
+        "apart, read it as text: CsvReader(column_types={'article': pyarrow.string()})"
+    )
+
+
+@pytest.mark.parametrize("word", ["0x1F", "0X1f", " 0x7"])
+def test_a_hexadecimal_word_behind_the_sample_is_no_number(tmp_path, monkeypatch, word):
+    monkeypatch.setattr(csv_reader, "SAMPLE_BYTES", 100)
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n" + "1,0x1\n" * 50 + f"{word},x\n")
+    reader = open_reader(str(path), FLAG)
+    assert read_rows(reader, str(path), 40, 50) == [(1, "0x1")] * 10
+    with pytest.raises(UserError, match=rf"row 51: column 'id' holds '{word}', which is no number"):
+        read_rows(reader, str(path), 45, 51)
+
+
+def test_an_empty_file_of_a_folder_is_passed_over_and_told(tmp_path):
+    for name, text in (("part-0", ""), ("part-1", "a,b\n1,2\n"), ("part-2", "\n")):
+        (tmp_path / f"{name}.csv").write_text(text)
+    reader = open_reader(str(tmp_path), FLAG)
+    assert [source.records for source in reader.sources()] == [0, 1, 0]
+    assert reader.doubts() == [
+        f"{tmp_path}/part-{number}.csv: the file is empty, and passed over" for number in (0, 2)
+    ]
+    (tmp_path / "part-1.csv").unlink()
+    with pytest.raises(UserError, match=r"part-0\.csv: the file is empty; a header line"):
+        open_reader(str(tmp_path), FLAG).sources()
+
+
+def test_files_as_excel_writes_them_are_told(tmp_path):
+    assert (
+        "row 1: there is a \" inside an unquoted field; if ';' separates the fields, give "
+        "--csv-separator ';'" in refused(tmp_path / "semicolon.csv", b'a;b\n"x";"y"\n')
+    )
+    latin = "a,name\n1,Zo\xeb\n".encode("latin-1")
+    assert "column 'name' is not UTF-8 text: write the file anew in UTF-8" in refused(
+        tmp_path / "latin.csv", latin
+    )
+    assert "the header is not UTF-8 text: write" in refused(tmp_path / "head.csv", latin[::-1])
+    for encoding in ("utf-16", "utf-16-be"):
+        text = "\ufeffa,b\n1,2\n" if encoding == "utf-16-be" else "a,b\n1,2\n"
+        assert "looks like UTF-16: write the file anew" in refused(
+            tmp_path / f"{encoding}.csv", text.encode(encoding)
+        )
+
+
 def test_a_row_of_too_few_fields_is_named(tmp_path):
     assert "row 2: Expected 2 columns, got 1" in refused(tmp_path / "short.csv", b"a,b\n1,2\n3\n")
 
@@ -199,7 +294,7 @@ def test_a_row_in_a_later_range_is_named_by_its_place_in_the_file(tmp_path):
     path.write_bytes(b"a\n" + b"1\n" * 600_000 + b"x\n" + b"1\n" * 10)
     reader = open_reader(str(path), FLAG)
     assert len(read_rows(reader, str(path), 599_000, 600_000)) == 1000
-    with pytest.raises(UserError, match=r"late\.csv: row 600001: column 1: .*'x'"):
+    with pytest.raises(UserError, match=r"late\.csv: row 600001: column 'a': .*'x'"):
         read_rows(reader, str(path), 599_990, 600_005)
 
 
