@@ -227,9 +227,16 @@ def _flat(column: pa.Array, place: _Place) -> npt.NDArray[Any]:
         return _flat(column.dictionary_decode(), place)
     if types.is_floating(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
-    if types.is_decimal(kind):
+    if types.is_decimal(kind) and kind.scale > 0:
         return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
     _refuse_nulls(column, place)
+    if types.is_decimal(kind):  # often ids, of which a float64 would merge large ones
+        try:
+            return np.asarray(column.cast(pa.int64()))
+        except pa.ArrowException as error:
+            raise UserError(
+                f"{place}a value of type {kind} is no int64 ({error}): write the column as a string"
+            ) from error
     if types.is_null(kind):
         # Only empty lists in this chunk of a custom reader: no value tells the type.
         return np.empty(0, np.int64)

@@ -13,6 +13,7 @@ import decimal
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -44,6 +45,15 @@ ARROW_TYPES: dict[type, pa.DataType] = {
 """What SQLAlchemy says of a column -> what `feed` gets."""
 
 
+@dataclass(frozen=True)
+class _Index:
+    """records: of the table. first, last: the keys of each block's first and last row."""
+
+    records: int
+    first: Sequence[Any]
+    last: Sequence[Any]
+
+
 def is_sql(pattern: str) -> bool:
     """Whether a flag's value is the URL of a database."""
     scheme, separator, rest = pattern.partition("://")
@@ -72,7 +82,7 @@ class SqlReader(IndexedReader):
 
     def __init__(self, pattern: str, **options: Any) -> None:
         super().__init__(pattern, **options)
-        self._index: tuple[int, list[Any]] | None = None
+        self._index: _Index | None = None
         url, _, fragment = pattern.partition("#")
         self._name = without_credentials(pattern)
         table, _, more = fragment.partition("&")
@@ -171,7 +181,7 @@ class SqlReader(IndexedReader):
 
     def sources(self) -> list[Source]:
         """The table."""
-        found = [Source(self._name, self._blocks()[0])]
+        found = [Source(self._name, self._blocks().records)]
         check_not_empty(found, self._name, self._flag)
         return found
 
@@ -184,11 +194,6 @@ class SqlReader(IndexedReader):
             return list(self._table.columns)
         return [self._table.columns[name] for name in self._columns]
 
-    def _key_place(self) -> int:
-        """At which place of a row the key stands: behind the columns if it is none of them."""
-        names = [column.name for column in self._wanted()]
-        return names.index(self._key.name) if self._key.name in names else len(names)
-
     def _kind(self, column: Any) -> pa.DataType:
         try:
             kind = column.type.python_type
@@ -199,69 +204,101 @@ class SqlReader(IndexedReader):
                 f"{self._flag}: {self._name}: column {column.name!r} is of type {column.type}, "
                 "which no tensor holds; read a view without it, with &key=COLUMN"
             )
+        if kind is decimal.Decimal and column.type.scale == 0:
+            return pa.int64()  # a float64 would merge large ones
         return ARROW_TYPES[kind]
+
+    def _raw(self, column: Any) -> Any:
+        """A column as the driver gives it, not converted by SQLAlchemy.
+
+        What a key was read as is asked for again, and of a decimal no digit may be lost.
+        """
+        import sqlalchemy
+
+        return sqlalchemy.type_coerce(column, sqlalchemy.types.NullType())
 
     # ------------------------------------------------------------ ranges
 
-    def _blocks(self) -> tuple[int, list[Any]]:
-        """The number of rows, and the key of every BLOCK_ROWS-th row from the first on."""
+    def _blocks(self) -> _Index:
+        """The number of rows, and the first and the last key of every BLOCK_ROWS rows."""
         if self._index is None:
             stamp = f"{self._key.name}/{BLOCK_ROWS}"
             with self._reporting():
-                table = self._store.get("sql", self._name, stamp, self._build)
+                table = self._store.get("sql keys", self._name, stamp, self._build)
             records = int(table.schema.metadata[b"records"])
-            self._index = records, table["key"].to_pylist()
+            self._index = _Index(records, table["first"].to_pylist(), table["last"].to_pylist())
         return self._index
 
     def _build(self) -> pa.Table:
-        from sqlalchemy import func, select
+        """One statement, so that count and keys are of one moment."""
+        from sqlalchemy import func, or_, select
 
-        number = func.row_number().over(order_by=self._key).label("number")
-        rows = select(self._key.label("key"), number).subquery()
-        firsts = (
-            select(rows.c.key).where((rows.c.number - 1) % BLOCK_ROWS == 0).order_by(rows.c.number)
+        key = self._raw(self._key)
+        rows = select(
+            key.label("key"),
+            func.row_number().over(order_by=self._key).label("number"),
+            func.count().over().label("records"),
+        ).subquery()
+        place = (rows.c.number - 1) % BLOCK_ROWS
+        edges = (
+            select(rows.c.key, rows.c.number, rows.c.records)
+            .where(or_(place.in_((0, BLOCK_ROWS - 1)), rows.c.number == rows.c.records))
+            .order_by(rows.c.number)
         )
         with self._engine.connect() as connection:
-            records = connection.execute(select(func.count()).select_from(self._table)).scalar_one()
-            keys = connection.execute(firsts).scalars().all()
+            found = connection.execute(edges).all()
+        records = found[0][2] if found else 0
+        if any(row[0] is None for row in found):
+            raise self._bad_key("it has missing values")
+        firsts = [row[0] for row in found if (row[1] - 1) % BLOCK_ROWS == 0]
+        lasts = [row[0] for row in found if row[1] % BLOCK_ROWS == 0 or row[1] == records]
         try:
-            column = pa.array(keys)
-        except pa.ArrowException as error:
-            raise UserError(
-                f"{self._flag}: {self._name}: column {self._key.name!r} cannot be the key: {error}"
-            ) from error
-        return pa.table({"key": column}).replace_schema_metadata({"records": str(records)})
+            table = pa.table({"first": firsts, "last": lasts})
+        except (pa.ArrowException, OverflowError) as error:
+            raise self._bad_key(str(error)) from error
+        if table["first"].to_pylist() != firsts or table["last"].to_pylist() != lasts:
+            raise self._bad_key("its values are of several types")
+        return table.replace_schema_metadata({"records": str(records)})
+
+    def _bad_key(self, why: str) -> UserError:
+        return UserError(
+            f"{self._flag}: {self._name}: column {self._key.name!r} cannot be the key: {why}: name "
+            "another one with &key=COLUMN"
+        )
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of at most BLOCK_ROWS records."""
-        records, keys = self._blocks()
-        check_range(Source(source, records), start, end)
+        index = self._blocks()
+        check_range(Source(source, index.records), start, end)
         schema = self.schema()
         if start == end:
             return
         with self._reporting(), self._engine.connect() as connection:
             for block in range(start // BLOCK_ROWS, (end - 1) // BLOCK_ROWS + 1):
                 first = block * BLOCK_ROWS
-                count = min(BLOCK_ROWS, records - first)
-                rows = self._rows(connection, keys, block, count)
-                if len(rows) != count:
+                count = min(BLOCK_ROWS, index.records - first)
+                rows = self._rows(connection, index, block, count)
+                edges = index.first[block], index.last[block]
+                if len(rows) != count or (rows[0][-1], rows[-1][-1]) != edges:
                     raise UserError(
                         f"{self._name}: {len(rows)} rows where {count} were counted, from row "
-                        f"{first + 1} on: the table was changed while the job read it"
+                        f"{first + 1} on, or with other keys: the table was changed while the job "
+                        "read it"
                     )
                 low, high = max(start - first, 0), min(end - first, count)
                 yield self._batch(rows[low:high], first + low, schema)
 
-    def _rows(self, connection: Any, keys: list[Any], block: int, count: int) -> list[Any]:
-        """The rows of a block: the columns, then the key if it is none of them."""
+    def _rows(self, connection: Any, index: _Index, block: int, count: int) -> list[Any]:
+        """The rows of a block: the columns, then the key."""
         from sqlalchemy import select
 
-        columns = self._wanted()
-        if self._key_place() == len(columns):
-            columns.append(self._key)
-        query = select(*columns).where(self._key >= keys[block])
-        if block + 1 < len(keys):
-            query = query.where(self._key < keys[block + 1])
+        key = self._raw(self._key)
+        columns = [
+            self._raw(each) if self._kind(each) == pa.int64() else each for each in self._wanted()
+        ]
+        query = select(*columns, key.label("shoal_key")).where(key >= index.first[block])
+        if block + 1 < len(index.first):
+            query = query.where(key < index.first[block + 1])
         else:
             query = query.limit(count)  # rows that were added behind are not of this job
         query = query.order_by(self._key)
@@ -289,7 +326,7 @@ class SqlReader(IndexedReader):
                 arrays.append(_array(values, field.type))
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
                 at = _first_bad(values, field.type)
-                key = columns[self._key_place()][at]
+                key = columns[-1][at]
                 raise UserError(
                     f"{self._name}: row {first + at + 1} ({self._key.name} = {key!r}): column "
                     f"{field.name!r}: {values[at]!r} is no {field.type}"
@@ -314,13 +351,15 @@ class SqlReader(IndexedReader):
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except pa.ArrowException:
-        if not pa.types.is_floating(kind):
-            raise
-    # Decimals, and integers that no float64 equals: Arrow takes no number for another.
-    return pa.array([None if value is None else float(value) for value in values], kind)
+    """Values of a column. Raises ArrowException, or ValueError for one that changes on its way."""
+    if pa.types.is_floating(kind):
+        # Decimals, and integers that no float64 equals: Arrow takes no number for another.
+        return pa.array([None if value is None else float(value) for value in values], kind)
+    array = pa.array(values, kind)
+    # Arrow cuts 2.5 to 2, and the time off a date.
+    if not pa.types.is_timestamp(kind) and array.to_pylist() != list(values):
+        raise ValueError("a value is of another type")
+    return array
 
 
 def _first_bad(values: Sequence[Any], kind: pa.DataType) -> int:
