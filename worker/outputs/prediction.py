@@ -22,6 +22,9 @@ from shoal.worker.module import UserModule, user_code
 from shoal.worker.outputs.prediction_output import write_part
 from shoal.worker.storage_patience import StoragePatience
 
+OWN_COLUMNS = ("source", "record")
+"""Of the predictions, which tell of which record each is."""
+
 PROCESSOR = "PredictionOutputsProcessor"
 
 
@@ -165,19 +168,47 @@ def _columns(outputs: list[Any]) -> dict[str, Any]:
     flat = [tf.nest.flatten(output) for output in outputs]
     if len(flat[0]) != len(names):
         raise UserError("predictions nested deeper than one dict, list or tuple cannot be written")
-    return {name: _column([each[i] for each in flat]) for i, name in enumerate(names)}
+    if taken := [name for name in names if name in OWN_COLUMNS]:
+        raise UserError(
+            f"the output {taken[0]!r} has the name of a column that tells which record a "
+            "prediction is of: rename it"
+        )
+    columns = {}
+    for i, name in enumerate(names):
+        try:
+            columns[name] = _column([each[i] for each in flat])
+        except (pa.ArrowException, TypeError) as error:
+            raise UserError(f"the output {name!r} cannot be written as Parquet: {error}") from error
+    return columns
 
 
 def _column(parts: list[Any]) -> pa.Array:
-    """An output of several batches; further axes become a list of fixed size."""
+    """An output of several batches, of a type that its dtype alone decides."""
+    if isinstance(parts[0], tf.SparseTensor):
+        parts = [tf.sparse.to_dense(part) for part in parts]
     if isinstance(parts[0], tf.RaggedTensor):
-        return pa.array([row for part in parts for row in part.to_list()])
-    values = np.concatenate([part.numpy() for part in parts])
+        return _ragged(tf.concat(parts, 0))
+    return _dense(np.concatenate([part.numpy() for part in parts]))
+
+
+def _ragged(lists: Any) -> pa.Array:
+    """A ragged tensor as lists of its values' type, also where all are empty."""
+    inner = isinstance(lists.values, tf.RaggedTensor)
+    values = _ragged(lists.values) if inner else _dense(lists.values.numpy())
+    return pa.ListArray.from_arrays(pa.array(lists.row_splits.numpy(), pa.int32()), values)
+
+
+def _dense(values: np.ndarray[Any, Any]) -> pa.Array:
+    """An array; its further axes become a list of fixed size."""
+    if values.dtype == tf.bfloat16.as_numpy_dtype:
+        values = values.astype(np.float32)  # which has all of its values, and Arrow has no other
     if values.ndim > 1 and values.shape[1:] == (1,):
         values = values[:, 0]
+    flat = values.ravel()
+    column = pa.array(flat.tolist(), pa.binary()) if flat.dtype == object else pa.array(flat)
     if values.ndim == 1:
-        return pa.array(values)
+        return column
     size = int(np.prod(values.shape[1:]))
     if not size:  # Arrow has no lists of the fixed size 0
-        return pa.array([[]] * len(values), pa.list_(pa.from_numpy_dtype(values.dtype)))
-    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), size)
+        return pa.array([[]] * len(values), pa.list_(column.type))
+    return pa.FixedSizeListArray.from_arrays(column, size)

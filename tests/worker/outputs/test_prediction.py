@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
@@ -165,6 +166,47 @@ def test_outputs_by_name_of_further_axes_and_ragged(writer, output, finished):
         ("s", 1, [1.0] * 3, 2.0, [], []),
     ]
     assert pq.read_table(output).column_names == ["source", "record", "a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_the_type_of_an_output_is_that_of_its_dtype_in_each_task(writer, output, in_order):
+    """Also where all lists are empty, and where the values would pass for another type."""
+    write = writer(in_order=in_order).write
+    for position, lists in enumerate(([[[0.5], []]], [[]], [[[]]])):
+        write(
+            pb.Range(source="s", start=position, end=position + 1),
+            position,
+            [
+                {
+                    "lists": tf.ragged.constant(lists, tf.float32, ragged_rank=2),
+                    "words": tf.ragged.constant([["a"] * position], tf.string),
+                    "small": tf.constant([position + 0.5], tf.bfloat16),
+                    "sparse": tf.sparse.from_dense([[0.0, float(position)]]),
+                }
+            ],
+        )
+    finish_output(config(output, in_order), 3)
+    table = pq.read_table(output).sort_by("record")
+    kinds = [str(table.schema.field(name).type.value_type) for name in ("words", "sparse")]
+    assert kinds == ["binary", "float"]
+    assert table.schema.field("lists").type.value_type.value_type == pa.float32()
+    assert table["lists"].to_pylist() == [[[0.5], []], [], [[]]]
+    assert table["words"].to_pylist() == [[], [b"a"], [b"a", b"a"]]
+    assert table["small"].to_pylist() == [0.5, 1.5, 2.5]
+    assert table["sparse"].to_pylist() == [[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({"source": tf.ones(1)}, "the output 'source' has the name of a column that tells"),
+        ({"record": tf.ones(1)}, "the output 'record' has the name of a column that tells"),
+        (tf.ones(1, tf.complex64), "the output 'prediction' cannot be written as Parquet"),
+    ],
+)
+def test_outputs_that_no_column_holds_are_told_by_name(writer, outputs, message):
+    with pytest.raises(UserError, match=message):
+        writer().write(pb.Range(source="s", start=0, end=1), 0, [outputs])
 
 
 @pytest.mark.parametrize("outputs", [[], [tf.constant([0.5])]], ids=["all", "one"])
