@@ -33,6 +33,8 @@ def _column(values: Any, what: str) -> Any:
 def _columns(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Labels, predictions and weights, float64 [batch]."""
     labels, predictions = _column(y_true, "labels"), _column(y_pred, "predictions")
+    if not labels.shape.is_compatible_with(predictions.shape):
+        raise ValueError(f"{labels.shape[0]} labels came with {predictions.shape[0]} predictions")
     if sample_weight is None:
         return labels, predictions, tf.ones_like(labels)
     return labels, predictions, _column(sample_weight, "sample weights")
@@ -91,8 +93,12 @@ class LogLoss(_Ratio):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch. Raises ValueError for more than one number a record."""
         labels, predictions, weights = _columns(y_true, y_pred, sample_weight)
-        predictions = tf.clip_by_value(predictions, self.epsilon, 1 - self.epsilon)
-        losses = -labels * tf.math.log(predictions) - (1 - labels) * tf.math.log1p(-predictions)
+        # 1 - epsilon may be 1: each of the two is kept away from 0 by itself.
+        one, other = (
+            tf.math.log(tf.clip_by_value(each, self.epsilon, 1 - self.epsilon))
+            for each in (predictions, 1 - predictions)
+        )
+        losses = -labels * one - (1 - labels) * other
         self._add(losses * weights, weights)
 
     def get_config(self) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def _tokens(vocabulary: Any, token_type: str | None) -> list[Any]:
     if isinstance(vocabulary, str | Path):
         where, source = "line", str(vocabulary)
         try:
-            text = Path(vocabulary).read_text(encoding="utf-8")
+            text = Path(vocabulary).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"vocabulary {vocabulary} cannot be read: {error}") from error
         # Not splitlines(): it also splits at characters that a token may hold.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from shoal.preprocessing.base import (
@@ -37,7 +38,11 @@ class ToNumber(ElementwiseLayer):
             raise ValueError(
                 f"output_dtype must be one of {', '.join(_NUMBERS)}, not {output_dtype!r}"
             )
-        if output_dtype.startswith("int") and default_value != int(default_value):
+        whole = output_dtype.startswith("int")
+        limits = np.iinfo(output_dtype) if whole else None
+        if limits and not (
+            limits.min <= default_value <= limits.max and default_value == int(default_value)
+        ):
             raise ValueError(f"default_value {default_value!r} is not of type {output_dtype}")
         super().__init__(**kwargs)
         self.output_dtype = output_dtype
@@ -54,8 +59,13 @@ class ToNumber(ElementwiseLayer):
             return tf.cast(values, dtype)
         text = tf.strings.strip(values)
         blank = tf.equal(text, "")
+        if dtype.is_floating:  # where TensorFlow takes 0x1F for 31
+            hexadecimal = tf.strings.regex_full_match(text, r"[-+]?0[xX].*")
+            text = tf.where(hexadecimal, tf.strings.join([text, " (hexadecimal)"]), text)
         numbers = tf.strings.to_number(tf.where(blank, "0", text), dtype)
-        return tf.where(blank, tf.cast(self.default_value, dtype), numbers)
+        # Not by a cast, which would be of a float32.
+        default = int(self.default_value) if dtype.is_integer else self.default_value
+        return tf.where(blank, tf.constant(default, dtype), numbers)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -97,6 +107,8 @@ class ListLayer(PreprocessingLayer):
             raise ValueError(f"{self.name}: without a separator the input needs an axis")
         if self.padding is None:
             return values
+        if self.padding != self.padding:  # NaN, which equals nothing
+            return elements_where(lambda element: ~tf.math.is_nan(element), values)
         padding = tf.constant(self.padding, values.dtype)
         return elements_where(lambda element: tf.not_equal(element, padding), values)
 

@@ -121,6 +121,27 @@ ELEMENTWISE = {
 }
 
 
+def test_what_a_string_spells_is_no_other_number():
+    large = ToNumber("int64", default_value=10**18)
+    assert large(tf.constant(["", "1"])).numpy().tolist() == [10**18, 1]
+    assert ToNumber("float64", default_value=0.1)(tf.constant([""])).numpy().tolist() == [0.1]
+    for dtype in ("float32", "float64", "int64"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="0x1F"):
+            ToNumber(dtype)(tf.constant(["0x1F"]))
+    with pytest.raises(ValueError, match="is not of type int32"):
+        ToNumber("int32", default_value=2**40)
+
+
+def test_nan_is_a_padding():
+    lists = ToRagged(padding=float("nan"))(tf.constant([[1.0, float("nan")], [float("nan")] * 2]))
+    assert lists.to_list() == [[1.0], []]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_vocabulary(tmp_path):
+    (tmp_path / "words.txt").write_text("a\nb\n", encoding="utf-8-sig")
+    assert IndexLookup(tmp_path / "words.txt").vocabulary == ("a", "b")
+
+
 def reloaded(model, tmp_path):
     model.save(tmp_path / "model.keras")
     return keras.models.load_model(tmp_path / "model.keras")

@@ -169,3 +169,11 @@ def test_arguments_and_shapes_that_cannot_be_are_refused():
         GroupAUC(by="u").update_state([1], [1])
     with pytest.raises(ValueError, match="one number a record"):
         Calibration().update_state(np.ones((2, 3)), np.ones((2, 3)))
+
+
+def test_log_loss_is_finite_for_any_epsilon_and_pairs_labels_with_predictions():
+    metric = LogLoss(epsilon=1e-17)
+    metric.update_state([0, 1, 0, 1], [1.0, 0.0, 0.0, 1.0])
+    np.testing.assert_allclose(metric.result(), -np.log(1e-17) / 2)
+    with pytest.raises(ValueError, match="1 labels came with 2 predictions"):
+        metric.update_state([1], [0.5, 0.1])
