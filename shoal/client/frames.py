@@ -8,7 +8,8 @@ object of theirs has imported them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,8 @@ def write_data(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from shoal.data.plain_types import of_schema, plain_schema
+
     rows = 0
     try:
         records = _records(name, value)
@@ -64,7 +67,8 @@ def write_data(
         writer: pq.ParquetWriter | None = None
         try:
             for batch in records.batches:
-                table = _plain(pa.Table.from_batches([batch]))
+                # Only newer versions of Arrow read some types.
+                table = pa.Table.from_batches([of_schema(batch, plain_schema(batch.schema))])
                 table = table if most is None else table.slice(0, most - rows)
                 writer = writer or pq.ParquetWriter(path, table.schema)
                 writer.write_table(table, row_group_size=GROUP_ROWS)
@@ -74,7 +78,7 @@ def write_data(
         finally:
             if writer is not None:
                 writer.close()
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
         raise UserError(f"{name}: {_kind(value)} cannot be written as Parquet: {error}") from error
     if not rows:
         raise UserError(f"{name}: {_kind(value)} has no records")
@@ -96,20 +100,32 @@ def _records(name: str, value: Any) -> _Records:
     import pyarrow.dataset
 
     kind = type(value).__module__.partition(".")[0]
-    if kind == "pandas":
+    if kind == "pandas" and isinstance(getattr(value, "columns", None), Iterable):
+        named = [each for each in value.index.names if each is not None]
+        if named and not set(named) <= set(value.columns):
+            raise UserError(
+                f"{name}: the index {named[0]!r} of the DataFrame is no column, and would be left "
+                "out: make it one with reset_index(), or leave it out with "
+                "reset_index(drop=True)"
+            )
+        _check_names(name, [str(each) for each in value.columns])
         value = pa.Table.from_pandas(value, preserve_index=False)
     elif isinstance(value, Mapping):
+        _check_names(name, [str(column) for column in value])
         value = pa.table({str(column): _listed(each) for column, each in value.items()})
     if isinstance(value, pa.RecordBatch):
         value = pa.Table.from_batches([value])
     if isinstance(value, pa.Table):
+        _check_names(name, value.column_names)
         return _Records(value.to_batches(GROUP_ROWS), value.num_rows, value.nbytes)
     if isinstance(value, pyarrow.dataset.Dataset):
+        _check_names(name, value.schema.names)
         return _Records(value.to_batches(), value.count_rows())
     if hasattr(value, "element_spec") and hasattr(value, "as_numpy_iterator"):
         return _Records(_of_tensorflow(name, value), _known_rows(value))
-    if hasattr(value, "__arrow_c_stream__"):
+    if hasattr(value, "__arrow_c_stream__") and type(value).__name__ != "Series":
         reader = pa.RecordBatchReader.from_stream(value)
+        _check_names(name, reader.schema.names)
         held = getattr(value, "estimated_size", None)
         rows = len(value) if hasattr(value, "__len__") else None
         return _Records(reader, rows, int(held()) if callable(held) else None)
@@ -119,20 +135,20 @@ def _records(name: str, value: Any) -> _Records:
     )
 
 
+def _check_names(name: str, columns: Sequence[str]) -> None:
+    """Raises UserError if two columns have one name: one of them would be lost."""
+    for column, times in Counter(columns).items():
+        if times > 1:
+            raise UserError(
+                f"{name}: the name {column!r} is there twice: rename one of the columns"
+            )
+
+
 def _listed(values: Any) -> Any:
     """A column of a dict as Arrow takes it: arrays of two dimensions are lists of one length."""
     import numpy as np
 
     return _column(values) if isinstance(values, np.ndarray) else values
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """The table without types that only newer versions of Arrow read."""
-    import pyarrow as pa
-
-    views = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    schema = pa.schema([(each.name, views.get(each.type, each.type)) for each in table.schema])
-    return table.cast(schema) if schema.types != table.schema.types else table
 
 
 def _known_rows(dataset: Any) -> int | None:
@@ -183,9 +199,12 @@ def _column(array: Any) -> pa.Array:
     import pyarrow as pa
 
     if getattr(array, "ndim", 0) == 1:
-        return pa.array(array.tolist() if array.dtype == object else array)
+        return pa.array(_values(array))
     if getattr(array, "ndim", 0) == 2:
-        flat = array.ravel()
-        values = pa.array(flat.tolist() if flat.dtype == object else flat)
-        return pa.FixedSizeListArray.from_arrays(values, array.shape[1])
+        return pa.FixedSizeListArray.from_arrays(pa.array(_values(array.ravel())), array.shape[1])
     raise ValueError(f"a column must have the shape [records] or [records, length], not {array!r}")
+
+
+def _values(array: Any) -> Any:
+    """An array of one dimension as Arrow takes it: it cuts NumPy's texts and bytes at a NUL."""
+    return array.tolist() if array.dtype.kind in "OSU" else array

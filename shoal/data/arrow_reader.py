@@ -18,6 +18,7 @@ import pyarrow as pa
 from shoal.data.file_reader import FileReader
 from shoal.data.index_store import KEPT
 from shoal.data.parquet_reader import check_same
+from shoal.data.plain_types import of_schema, plain_schema
 from shoal.data.reader import CHUNK_ROWS, Source, check_range, units_of
 from shoal.data.recent import Recent
 from shoal.data.storage import ANEW, reporting
@@ -65,7 +66,7 @@ class ArrowReader(FileReader):
     def _full_schema(self) -> pa.Schema:
         if self._types is None:
             with _reporting(self._paths[0]):
-                self._types = _schema_of(self._storage.open(self._paths[0]))
+                self._types = plain_schema(_schema_of(self._storage.open(self._paths[0])))
         return self._types
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -99,7 +100,9 @@ class ArrowReader(FileReader):
                 begin = int(file.places[number])
                 opened.seek(begin)
                 batch = pa.ipc.read_record_batch(pa.ipc.read_message(opened), file.schema)
-            self._batch = key, batch.select(schema.names)
+            # What one changed byte makes of it would end the process where it is used.
+            (chosen := batch.select(schema.names)).validate(full=True)
+            self._batch = key, of_schema(chosen, schema)
         return self._batch[1]
 
     def reopen(self) -> None:
@@ -121,7 +124,8 @@ class ArrowReader(FileReader):
             stamp = self._storage.stamp(path)
             table = self._store.get("arrow", path, stamp, lambda: self._build(path))
             found = _schema_of(self._storage.open(path))
-        check_same(full, found, self._paths[0], path, self._flag)
+            plain = plain_schema(found)
+        check_same(full, plain, self._paths[0], path, self._flag, self.schema().names)
         places = table["place"].to_numpy()
         lengths = table["records"].to_numpy()
         file = _File(found, lengths, None if len(places) and places[0] < 0 else places)
@@ -188,7 +192,7 @@ def _reporting(path: str, place: str = "") -> Iterator[None]:
     with reporting(path):
         try:
             yield
-        except (pa.ArrowException, EOFError) as error:
+        except (pa.ArrowException, EOFError, ValueError, IndexError, OverflowError) as error:
             raise UserError(
                 f"{path}: {place}cannot be read as Arrow ({error}); the file is damaged or not an "
                 f"Arrow file: {ANEW}"

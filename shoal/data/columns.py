@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shoal.data.plain_types import plain
 from shoal.data.reader import DataReader
 from shoal.errors import UserError
 
@@ -199,6 +200,7 @@ class _Place:
 def _from_arrow(column: pa.Array | pa.ChunkedArray, place: _Place) -> Column:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
+    column = plain(column)
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -299,7 +301,11 @@ def _from_python(value: Any, place: _Place) -> Column:
         return value
     try:
         if isinstance(value, np.ndarray) and value.ndim > 1:
-            return _flat(pa.array(value.ravel()), place).reshape(value.shape)
+            # Arrow cuts NumPy's texts and bytes at their first NUL.
+            flat = value.ravel().tolist() if value.dtype.kind in "OSU" else value.ravel()
+            return _flat(pa.array(flat), place).reshape(value.shape)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "SU":
+            value = value.tolist()
         if not isinstance(value, np.ndarray):
             value = list(value)
             value = [v.tolist() if isinstance(v, np.ndarray) else v for v in value]

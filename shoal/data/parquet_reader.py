@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.data.file_reader import FileReader
+from shoal.data.plain_types import of_schema, plain_schema, same_meaning
 from shoal.data.reader import CHUNK_ROWS, Source, check_range, units_of
 from shoal.data.recent import Recent
 from shoal.data.remote import RemoteError
@@ -199,7 +200,12 @@ class ParquetReader(FileReader):
                 self._reading = None
                 continue
             position += piece.num_rows
-            yield piece if self._table_types is None else fitted(piece, self.schema(), file, source)
+            if self._table_types is not None:
+                yield fitted(piece, self.schema(), file, source)
+            else:
+                with _reporting(source):
+                    piece = of_schema(piece, self.schema())
+                yield piece
 
     def _at(self, path: str, file: _File, record: int, end: int) -> _Reading:
         """What is being read, at a record or before it."""
@@ -263,7 +269,7 @@ class ParquetReader(FileReader):
             # Not `footer.schema`: it and the footer hold each other, which keeps both until Python
             # looks for such circles. Of thousands of files that is much memory.
             with pq.ParquetFile(where, memory_map=False) as opened:
-                footer, found = opened.metadata, opened.schema_arrow.remove_metadata()
+                footer, found = opened.metadata, plain_schema(opened.schema_arrow)
             rows = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
             if min(rows, default=0) < 0 or sum(rows) != footer.num_rows:
                 raise pa.ArrowInvalid(
@@ -277,7 +283,7 @@ class ParquetReader(FileReader):
             else:
                 self._types = found
         if self._types is not None:
-            check_same(self._types, found, self._paths[0], path, self._flag)
+            check_same(self._types, found, self._paths[0], path, self._flag, self._columns)
         file = _File(footer, self._names_in(found), np.cumsum(rows, dtype=np.int64), stamp)
         self._store.check(file.source(path), stamp)
         return file
@@ -371,21 +377,28 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema, file: _File, path: str) -> 
 
 
 def check_same(
-    first: pa.Schema, other: pa.Schema, first_path: str, other_path: str, flag: str
+    first: pa.Schema,
+    other: pa.Schema,
+    first_path: str,
+    other_path: str,
+    flag: str,
+    only: Collection[str] | None = None,
 ) -> None:
     """Raises UserError naming both files and the column in which they differ.
 
-    The order of the columns may differ: they are read by name.
+    The order of the columns may differ: they are read by name. So may types of one meaning.
+    only: these columns; all of them where None.
     """
     if other.equals(first):
         return
     for name in dict.fromkeys((*first.names, *other.names)):
         kinds = [
-            str(schema.field(name).type) if name in schema.names else "missing"
-            for schema in (first, other)
+            schema.field(name).type if name in schema.names else None for schema in (first, other)
         ]
-        if kinds[0] != kinds[1]:
+        same = None not in kinds and same_meaning(kinds[0]) == same_meaning(kinds[1])
+        if not same and (only is None or name in only):
+            told = ["missing" if kind is None else str(kind) for kind in kinds]
             raise UserError(
-                f"{flag}: the files differ in column {name!r}: {kinds[0]} in {first_path}, "
-                f"{kinds[1]} in {other_path}"
+                f"{flag}: the files differ in column {name!r}: {told[0]} in {first_path}, "
+                f"{told[1]} in {other_path}"
             )

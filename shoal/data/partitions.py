@@ -20,7 +20,7 @@ MISSING = "__HIVE_DEFAULT_PARTITION__"
 """What stands in a path for a missing value."""
 
 _PART = re.compile(r"([^/=]+)=([^/]*)/")
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
+_INTEGER = re.compile(r"0|-?[1-9]\d{0,17}")
 
 
 @dataclass(frozen=True)

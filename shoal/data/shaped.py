@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shoal.data.index_store import IndexStore
 from shoal.data.indexed_reader import IndexedReader
+from shoal.data.plain_types import of_type, plain, plain_type
 from shoal.data.reader import Source, check_columns
 from shoal.errors import UserError
 
@@ -159,8 +161,10 @@ class ShapedReader(IndexedReader):
         schema = self.schema()
         constants = self._value_of(source) if self._constants else {}
         for batch in self._inner.read(source, start, end):
+            columns = [self._column(field, batch, constants) for field in schema]
             yield pa.record_batch(
-                [self._column(field, batch, constants) for field in schema], schema=schema
+                [of_type(each, field.type) for each, field in zip(columns, schema, strict=True)],
+                schema=schema,
             )
 
     def _column(
@@ -184,7 +188,10 @@ def missing(column: pa.Array) -> pa.Array:
 
 
 def filled(column: pa.Array, value: pa.Scalar) -> pa.Array:
-    """A column with a value in place of missing ones; lists have it in place of elements."""
+    """A column with a value in place of missing ones; lists have it in place of elements.
+
+    A missing list is empty, but one of a fixed length has the value in each place.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):
         return filled(column.dictionary_decode(), value)
@@ -195,9 +202,15 @@ def filled(column: pa.Array, value: pa.Scalar) -> pa.Array:
             return column
         offsets = pc.subtract(column.offsets, column.offsets[0])
         made = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
-        return made.from_arrays(offsets, filled(elements, value), type=kind)
+        return made.from_arrays(offsets, filled(elements, value))
     if not value.is_valid:
         return column
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        elements = column.values.slice(column.offset * size, len(column) * size)
+        absent = pa.array(np.repeat(np.asarray(column.is_null()), size))
+        elements = pc.if_else(absent, pa.scalar(None, plain_type(elements.type)), plain(elements))
+        return pa.FixedSizeListArray.from_arrays(filled(elements, value), size)
     if pa.types.is_floating(kind):
         return pc.if_else(missing(column), value, column)
     return column.fill_null(value) if column.null_count else column
@@ -207,8 +220,8 @@ def _scalar(text: str, field: pa.Field) -> pa.Scalar:
     """A value of a column's type, or of its elements'. Raises UserError."""
     kind = field.type
     while True:
-        if pa.types.is_dictionary(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
-            listed = not pa.types.is_dictionary(kind)
+        listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        if listed or pa.types.is_dictionary(kind) or pa.types.is_fixed_size_list(kind):
             kind = kind.value_type
             if listed and text == "[]":
                 return pa.scalar(None, kind)

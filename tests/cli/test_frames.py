@@ -57,6 +57,44 @@ def test_arrays_of_two_axes_are_lists(tmp_path):
     assert pq.read_table(path).to_pydict() == {"vector": [[1.0, 0.0], [0.0, 1.0]]}
 
 
+def test_bytes_and_texts_keep_their_nuls(tmp_path):
+    path = tmp_path / "data.parquet"
+    digests = [b"\0a\0b", b"\0a\0c"]
+    data = {
+        "digest": np.array(digests),
+        "pair": np.array([digests]).T,
+        "text": np.array(["a\0b"] * 2),
+    }
+    write_data("training_data", data, path, lambda _: None)
+    assert pq.read_table(path).to_pydict() == {
+        "digest": digests,
+        "pair": [[each] for each in digests],
+        "text": ["a\0b"] * 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (pandas.Series([1], name="a"), "must be .* a DataFrame .*, not a pandas.Series"),
+        (pandas.Index([1]), "must be .* a DataFrame .*, not a pandas.Index"),
+        (polars.Series("a", [1]), "must be .* a DataFrame .*, not a polars.Series"),
+        (pandas.DataFrame({"a": [2**70]}), "cannot be written as Parquet: .*too large"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "the name 'a' is there twice"),
+        (pandas.DataFrame([[1, 2]], columns=[1, "1"]), "the name '1' is there twice"),
+        (pa.table([[1], [2]], names=["a", "a"]), "the name 'a' is there twice"),
+        ({"1": [1], 1: [2]}, "the name '1' is there twice"),
+        (
+            pandas.DataFrame({"a": [1]}, index=pandas.Index([5], name="user")),
+            "the index 'user' of the DataFrame is no column",
+        ),
+    ],
+)
+def test_what_would_lose_or_change_a_column_is_refused(tmp_path, value, message):
+    with pytest.raises(UserError, match=f"^training_data:? .*{message}"):
+        write_data("training_data", value, tmp_path / "data.parquet", lambda _: None)
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [

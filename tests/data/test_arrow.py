@@ -6,11 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shoal.data import open_reader
 from shoal.errors import UserError
 from tests.data.counting import counted
 from tests.data.told import Told
+from tests.examples import examples
 
 FLAG = "--training-data"
 
@@ -89,3 +92,52 @@ def test_files_of_other_columns_are_told(tmp_path):
         feather.write_feather(pa.table(columns), str(tmp_path / f"{name}.feather"))
     with pytest.raises(UserError, match=r"column 'x': int64 in .*a\.feather, double in .*b\.feat"):
         open_reader(str(tmp_path), FLAG).sources()
+
+
+CHANGED = pa.table(
+    {
+        "a": [[i] * (i % 3) for i in range(20)],
+        "b": [f"n{i}" for i in range(20)],
+        "c": pa.array([[1.0, 2.0]] * 20, pa.list_(pa.float32(), 2)),
+        "d": pa.array(["a text of more than twelve bytes"] * 20, pa.string_view()),
+    }
+)
+
+
+@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
+@settings(max_examples=examples(200))
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
+def test_whatever_byte_is_changed_records_are_read_or_refused(tmp_path, new, place, bit):
+    path = tmp_path / "changed.arrow"
+    with new(path, CHANGED.schema) as writer:
+        writer.write_table(CHANGED, max_chunksize=7)
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 1 << bit
+    path.write_bytes(content)
+    try:
+        reader = open_reader(str(path), FLAG)
+        (source,) = reader.sources()
+        for batch in reader.read(source.name, 0, source.records):
+            batch.to_pylist()
+    except UserError:
+        return
+
+
+def test_offsets_beyond_the_values_are_refused_with_the_batch(tmp_path):
+    path = tmp_path / "offsets.arrow"
+    with pa.ipc.new_file(path, pa.schema([("a", pa.string())])) as writer:
+        writer.write_table(pa.table({"a": ["xy", "zzz"]}))
+    content = path.read_bytes()
+    offsets = np.array([0, 2, 5], np.int32).tobytes()
+    assert content.count(offsets) == 1
+    path.write_bytes(content.replace(offsets, np.array([0, 2, 1 << 30], np.int32).tobytes()))
+    with pytest.raises(UserError, match=r"offsets\.arrow: rows 1 to 2: cannot be read as Arrow"):
+        rows(open_reader(str(path), FLAG), 0, 2)
+
+
+def test_a_name_that_is_there_twice_is_refused(tmp_path):
+    schema = pa.schema([("a", pa.int64()), ("a", pa.int64())])
+    with pa.ipc.new_file(tmp_path / "twice.arrow", schema) as writer:
+        writer.write_batch(pa.record_batch([pa.array([1])] * 2, schema=schema))
+    with pytest.raises(UserError, match=r"twice\.arrow: .*the name 'a' is there twice"):
+        open_reader(str(tmp_path / "twice.arrow"), FLAG).sources()

@@ -180,3 +180,15 @@ def nested(column):
     values = nested(column.values)
     ends = np.cumsum(column.row_lengths).tolist()
     return [values[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def test_integers_of_decimals_and_bytes_of_numpy_are_kept_whole():
+    large = [2**53 + 1, 2**53 + 2]
+    columns = as_columns(batch(d=pa.array(map(decimal.Decimal, large), pa.decimal128(38, 0))))
+    assert columns["d"].tolist() == large
+    with pytest.raises(UserError, match=r"column 'd': a value of type .* is no int64"):
+        as_columns(batch(d=pa.array([decimal.Decimal(2**63)], pa.decimal128(38, 0))))
+    digests = np.array([b"a\0b", b"a\0c"])
+    columns = as_columns({"digest": digests, "pairs": digests.reshape(2, 1)})
+    assert columns["digest"].tolist() == [b"a\0b", b"a\0c"]
+    assert columns["pairs"].tolist() == [[b"a\0b"], [b"a\0c"]]

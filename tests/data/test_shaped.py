@@ -115,6 +115,45 @@ def masks(price, tags):
     return {"price_missing": price, "tags_missing": tags}
 
 
+@pytest.mark.parametrize(
+    ("column", "text", "expected"),
+    [
+        (pa.array(["a", None, "b"]).dictionary_encode(), "x", ["a", "x", "b"]),
+        (
+            pa.array([["a", None], None], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+            "x",
+            [["a", "x"], []],
+        ),
+        (pa.array([[[1, None]], None], pa.list_(pa.list_(pa.int64()))), "7", [[[1, 7]], []]),
+        (
+            pa.array([[1, None], None, [3, 4]], pa.list_(pa.int64(), 2)),
+            "7",
+            [[1, 7], [7, 7], [3, 4]],
+        ),
+        (pa.array(["a", None], pa.string_view()), "x", ["a", "x"]),
+        (pa.array([["a", None], None], pa.list_(pa.string_view())), "x", [["a", "x"], []]),
+    ],
+    ids=lambda each: str(each.type) if isinstance(each, pa.Array) else "",
+)
+def test_missing_values_of_nested_types_are_filled(tmp_path, column, text, expected):
+    path = tmp_path / "a.arrow"
+    table = pa.table({"a": column})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    reader = opened(path, fill_missing=f"a={text}")
+    assert [row["a"] for row in rows(reader)] == expected
+    (batch,) = reader.read(str(path), 1, 2)
+    assert batch["a"].to_pylist() == expected[1:2]
+    assert not batch["a"].null_count
+
+
+def test_zero_with_a_sign_is_another_value_of_a_partition(tmp_path):
+    for value in ("-0", "0"):
+        write(tmp_path / f"x={value}" / "a.parquet", y=[1])
+    reader = opened(tmp_path)
+    assert [rows(reader, source)[0]["x"] for source in (0, 1)] == ["-0", "0"]
+
+
 def test_a_mask_alone_reads_its_column(tmp_path):
     write(tmp_path / "a.parquet", x=pa.array([1, None]), y=[1, 2])
     reader = opened(tmp_path, missing_mask="x")
