@@ -28,6 +28,8 @@ METADATA = ".metadata.json"
 
 _VERSION = re.compile(r"^(.*)#(version|snapshot)=(\d+)$")
 
+_ESCAPED = re.compile(rb"(\\u00[0-9a-fA-F]{2})+")
+
 _UNREADABLE = ("deletionVectors", "columnMapping")
 """Features of Delta tables whose files are not all of what they say."""
 
@@ -99,7 +101,10 @@ def _delta(place: str, flag: str, version: int | None) -> Table:
         raise UnreadableError(
             f"{flag}: {place}: the Delta table cannot be read: {text}", may_be_mistake=True
         ) from error
-    columns = {name: actions[f"partition.{name}"].to_pylist() for name in partitions}
+    columns = {
+        name: [_unescaped(each) for each in actions[f"partition.{name}"].to_pylist()]
+        for name in partitions
+    }
     values = {
         path: {name: columns[name][row] for name in partitions} for row, path in enumerate(files)
     }
@@ -183,15 +188,28 @@ class LakeReader(ShapedReader):
 
         def here() -> pa.Table:
             values = self._partitions.get(source, {})
-            return pa.table({"values": [json.dumps(values, default=str)]})
+            return pa.table({"values": [json.dumps(values, default=_as_text)]})
 
         found = self._store.get("lake", source, self._inner.stamp(source), here)
         values: dict[str, Any] = json.loads(found["values"][0].as_py())
         return {name: _typed(each, self._constants[name].type) for name, each in values.items()}
 
 
+def _unescaped(value: Any) -> Any:
+    """A partition's value; bytes as what they are, and not as Delta Lake escapes them."""
+    if isinstance(value, bytes) and _ESCAPED.fullmatch(value):
+        return bytes.fromhex(value.replace(b"\\u00", b"").decode())
+    return value
+
+
+def _as_text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
 def _typed(value: Any, kind: pa.DataType) -> Any:
-    """A value that JSON kept, dates and decimals as text."""
+    """A value that JSON kept: dates and decimals as text, bytes in hexadecimal."""
+    if isinstance(value, str) and pa.types.is_binary(kind):
+        return bytes.fromhex(value)
     if isinstance(value, str) and not pa.types.is_string(kind):
         return pa.scalar(value).cast(kind).as_py()
     return value

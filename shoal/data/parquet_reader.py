@@ -7,6 +7,7 @@ is between. So a row group is read once by a worker that does its tasks in their
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,6 +148,7 @@ class ParquetReader(FileReader):
             FOOTER_BYTES, lambda file: file.footer.serialized_size
         )
         self._opened: tuple[str, pq.ParquetFile] | None = None
+        self._inode = 0  # of the file that is open
         self._reading: _Reading | None = None
         self._types: pa.Schema | None = None
 
@@ -196,6 +198,11 @@ class ParquetReader(FileReader):
             except UserError:
                 self._check_unchanged(source, file)
                 raise
+            if self._written_in_place(source, file):
+                self.reopen()  # what was read may be of both
+                self._files.forget(source)
+                file = self._file(source)
+                continue
             if piece is None:  # the row groups that are open have ended
                 self._reading = None
                 continue
@@ -249,6 +256,7 @@ class ParquetReader(FileReader):
                 buffer_size=PIECE_BYTES if large.total_byte_size > WHOLE_BYTES else 0,
             )
             self._opened = path, opened
+            self._inode = os.stat(path).st_ino if local else 0
         return self._opened[1]
 
     def _check_unchanged(self, path: str, file: _File) -> None:
@@ -258,6 +266,17 @@ class ParquetReader(FileReader):
         if not same:
             self._files.forget(path)
             self._file(path)
+
+    def _written_in_place(self, path: str, file: _File) -> bool:
+        """Whether the file that is open has other bytes now; one that took its place has not."""
+        try:
+            return (
+                self._storage.local
+                and os.stat(path).st_ino == self._inode
+                and self._storage.stamp(path) != file.stamp
+            )
+        except OSError:
+            return False  # removed: what is open stays
 
     def _file(self, path: str) -> _File:
         return self._files.get(path, lambda: self._look(path))

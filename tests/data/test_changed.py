@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -87,3 +88,23 @@ def test_a_file_that_was_removed_between_two_ranges_is_told(tmp_path, kind):
         reader.reopen()
     with pytest.raises(UnreadableError, match=r"the file is gone; .* put it back, or begin a new"):
         list(reader.read(str(path), 10, 20))
+
+
+def test_a_parquet_file_that_is_written_in_place_is_never_mixed(tmp_path):
+    path = tmp_path / "a.parquet"
+    for name, first in (("a", 0), ("b", 100_000)):
+        table = pa.table({"id": range(first, first + 30_000)})
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=30_000)
+    other = (tmp_path / "b.parquet").read_bytes()
+    reader = open_reader(str(path), FLAG)
+    batches = reader.read(str(path), 0, 30_000)
+    assert next(batches)["id"][0].as_py() == 0
+    status = path.stat()
+    path.write_bytes(other)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    # As many records: from the new file, but for those that were read before.
+    assert min(batch["id"][0].as_py() for batch in batches) >= 100_000
+    path.write_bytes(other[: len(other) // 2])
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 2))
+    with pytest.raises(UserError, match=r"a\.parquet: "):
+        list(reader.read(str(path), 0, 30_000))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import math
+
 import pyarrow as pa
 import pytest
 
@@ -51,6 +55,29 @@ def test_a_delta_table_has_its_newest_version_and_no_removed_file(delta):
     reader = open_reader(f"file://{delta}", FLAG)
     reader.narrow({"id", "day"})
     assert rows(reader)[2] == {"id": 4, "day": "c d/e"}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([b"\x01a", b"x"]),
+        pa.array([datetime.date(2024, 1, 1), None]),
+        pa.array([decimal.Decimal("1.50"), decimal.Decimal("2.00")]),
+        pa.array([True, False]),
+        pa.array([1.5, math.inf]),
+        pa.array([2**62 + 1, -1]),
+        pa.array(["a/b", None]),
+    ],
+    ids=lambda each: str(each.type),
+)
+def test_values_of_partitions_keep_their_types(tmp_path, values):
+    path = str(tmp_path / "delta")
+    table = pa.table({"id": [1, 2], "part": values})
+    deltalake.write_deltalake(path, table, partition_by=["part"])
+    told = Told()
+    told.describe(open_reader(path, FLAG))
+    for reader in (open_reader(path, FLAG), told.to(open_reader(path, FLAG))):
+        assert rows(reader) == table.to_pylist()
 
 
 def test_a_version_is_read_as_it_was(delta):
