@@ -47,7 +47,9 @@ _hidden_pattern: re.Pattern[str] | None = None
 def hide(values: Iterable[str]) -> None:
     """Have `without_secrets` of this process take these values out of every text, from now on."""
     global _hidden_pattern
-    for value in filter(None, values):
+    for value in values:
+        if not _may_be_secret(value):
+            continue
         for form in (value, quote(value, safe=""), quote_plus(value)):
             escaped = re.escape(form)
             short = len(form) < _SHORT
@@ -55,6 +57,11 @@ def hide(values: Iterable[str]) -> None:
     if _hidden:
         longest_first = sorted(_hidden, key=len, reverse=True)
         _hidden_pattern = re.compile("|".join(_hidden[form] for form in longest_first))
+
+
+def _may_be_secret(value: str) -> bool:
+    """Whether a value is hidden: not a day or a year, whose stars would be all over a log."""
+    return len(value) > 4 or (len(value) > 2 and not value.isdecimal())
 
 
 def without_secrets(text: str) -> str:

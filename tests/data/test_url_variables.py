@@ -71,6 +71,11 @@ def test_what_was_filled_in_is_in_no_text_of_this_process(monkeypatch):
         assert "***" in shown
         assert not any(value in shown for value in (PASSWORD, quoted, "42x"))
         assert str(UserError(text)) == str(Error(text)) == shown
+    # Days and years are everywhere, and no secrets.
+    for name, value in (("DAY", "1"), ("MONTH", "12"), ("YEAR", "2026"), ("REGION", "eu")):
+        monkeypatch.setenv(name, value)
+        fill(f"s3://bucket/${{{name}}}/a.csv")
+    assert without_secrets("loss 0.1 of 12 in 2026, eu") == "loss 0.1 of 12 in 2026, eu"
     # A short value may be part of any word.
     assert without_secrets("142x 42xy") == "142x 42xy"
 
