@@ -56,8 +56,16 @@ def read_columns(
     custom reader yields another number of records than it was asked for.
     """
     seen = 0
+    names: Collection[str] = ()
     for chunk in gathered(reader.read(source, start, end), reader):
-        columns = as_columns(chunk, source, only, start + seen)
+        columns = as_columns(chunk, source, only, start + seen, advice=reader.fill_advice)
+        if names and columns.keys() != names:
+            raise UserError(
+                f"{source}: the reader's chunks differ in column "
+                f"{min(columns.keys() ^ names)!r}, which one of them lacks, from record "
+                f"{start + seen} on: each must have the same columns"
+            )
+        names = columns.keys()
         seen += records_in(columns)
         yield columns
     if seen != end - start:
@@ -145,7 +153,12 @@ def _taken_of(column: Column, records: npt.NDArray[np.int64]) -> Column:
 
 
 def as_columns(
-    chunk: Any, source: str = "", only: Collection[str] | None = None, first: int | None = None
+    chunk: Any,
+    source: str = "",
+    only: Collection[str] | None = None,
+    first: int | None = None,
+    *,
+    advice: str = "",
 ) -> dict[str, Column]:
     """The columns of one chunk.
 
@@ -153,7 +166,8 @@ def as_columns(
         list (a list of lists is a list column).
     source: named in errors.
     only: these columns, if the chunk has them; all of them where None.
-    first: the number of the chunk's first record, for errors.
+    first: the number of the chunk's first record, for errors. advice: how missing values of it are
+        filled; by the flag where empty.
 
     Raises UserError naming source, column and row for missing values (only floats may
     miss: they are NaN), for types TensorFlow has no counterpart for, and for columns
@@ -163,7 +177,7 @@ def as_columns(
     columns: dict[str, Column] = {}
     for name, column in columns_of(chunk, source).items():
         if only is None or name in only:
-            place = _Place(source, name, first)
+            place = _Place(source, name, first, advice)
             columns[name] = _from_arrow(column, place) if arrow else _from_python(column, place)
     lengths = {name: records_in({name: column}) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -186,11 +200,15 @@ def columns_of(chunk: Any, source: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a column stands, as the beginning of an error. first: its first record's number."""
+    """Where a column stands, as the beginning of an error.
+
+    first: its first record's number. advice: how missing values are filled; by the flag if empty.
+    """
 
     source: str
     name: str = ""
     first: int | None = None
+    advice: str = ""
 
     def __str__(self) -> str:
         parts = [self.source, f"column {self.name!r}" if self.name else ""]
@@ -280,8 +298,9 @@ def _refuse_nulls(column: pa.Array, place: _Place) -> None:
         where = "" if place.first is None else _first_null(column, place.first)
         raise UserError(
             f"{place}{column.null_count} missing values{where}; only columns of floats may lack "
-            f"values (they become NaN): fill them with --fill-missing{_flag_of(place)}, or have "
-            "feed not read the column"
+            "values (they become NaN): fill them "
+            f"{place.advice or f'with --fill-missing{_flag_of(place)}'}, or have feed not read the "
+            "column"
         )
 
 
@@ -310,7 +329,7 @@ def _from_python(value: Any, place: _Place) -> Column:
             value = list(value)
             value = [v.tolist() if isinstance(v, np.ndarray) else v for v in value]
         return _from_arrow(pa.array(value), place)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{place}cannot be made an array: {error}") from error
 
 

@@ -13,7 +13,7 @@ first records).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,9 @@ from shoal.errors import UserError, without_secrets
 
 NAME = "custom_data_reader"
 
+ADVICE = f"in {NAME}"
+"""How missing values are filled: no flag reaches such a reader."""
+
 
 def open_custom_reader(
     function: Callable[..., Any], pattern: str, flag: str, **kwargs: Any
@@ -37,6 +40,7 @@ def open_custom_reader(
     """
     made = function(fill(pattern, flag).url, **kwargs)
     if isinstance(made, DataReader):
+        made.fill_advice = ADVICE
         return made
     for method in ("sources", "read"):
         if not callable(getattr(made, method, None)):
@@ -55,6 +59,8 @@ class CustomReader(DataReader):
         self._pattern = pattern
         self._flag = flag
         self._schema: pa.Schema | None = None
+        self._units: dict[str, str] = {}
+        self.fill_advice = ADVICE
         self.column_names: tuple[str, ...] = tuple(getattr(inner, "column_names", ()))
 
     def sources(self) -> list[Source]:
@@ -105,8 +111,18 @@ class CustomReader(DataReader):
         return str(place(source, record)) if callable(place) else f"record {record}"
 
     def read(self, source: str, start: int, end: int) -> Iterator[Any]:
-        """What the user's reader yields."""
-        yield from self._inner.read(source, start, end)
+        """What the user's reader yields. Raises UserError for times of several units."""
+        for chunk in self._inner.read(source, start, end):
+            for name, column in chunk.items() if isinstance(chunk, Mapping) else ():
+                # They become integers in their own unit.
+                kind = getattr(getattr(column, "dtype", None), "kind", "")
+                unit = str(column.dtype) if kind in ("M", "m") else ""
+                if unit and self._units.setdefault(name, unit) != unit:
+                    raise UserError(
+                        f"{source}: column {name!r} is {unit} here, and {self._units[name]} "
+                        f"elsewhere: {NAME} must give a column in one unit"
+                    )
+            yield chunk
 
 
 def _type_of(column: Column) -> pa.DataType:

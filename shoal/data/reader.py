@@ -56,6 +56,9 @@ class Metadata:
 class DataReader(ABC):
     """Reads ranges of records. Not thread-safe; each process opens its own."""
 
+    fill_advice = ""
+    """How missing values are filled, for errors; by the flag --fill-missing if empty."""
+
     @abstractmethod
     def sources(self) -> list[Source]:
         """All sources, sorted by name.

@@ -192,3 +192,22 @@ def test_integers_of_decimals_and_bytes_of_numpy_are_kept_whole():
     columns = as_columns({"digest": digests, "pairs": digests.reshape(2, 1)})
     assert columns["digest"].tolist() == [b"a\0b", b"a\0c"]
     assert columns["pairs"].tolist() == [[b"a\0b"], [b"a\0c"]]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "message"),
+    [
+        ([{"a": np.arange(1)}, {"b": np.arange(1)}], "chunks differ in column 'a', .* record 1 on"),
+        ([{"a": [2**64]}], "column 'a': cannot be made an array"),
+        ([{"a": [[1], [[2]]]}], "column 'a': cannot be made an array"),
+        (
+            [{"a": np.array(["2024-01-01"], f"datetime64[{unit}]")} for unit in ("s", "ms")],
+            r"column 'a' is datetime64\[ms\] here, and datetime64\[s\] elsewhere",
+        ),
+        ([{"a": pa.array([None, 1])}], r"fill them in custom_data_reader, or have feed not read"),
+    ],
+)
+def test_what_a_custom_reader_may_not_yield_is_told(chunks, message):
+    reader = custom(chunks)
+    with pytest.raises(UserError, match=message):
+        list(read_columns(reader, "memory", 0, len(chunks)))
