@@ -28,7 +28,7 @@ from shoal.worker.input.batch import Batch
 from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.input.event_times import EventTimes, Int64, RangeTimes
 from shoal.worker.input.shuffling import Shuffled, ShuffledRecords
-from shoal.worker.input.transformations import makes_batches, one_to_one, reordering, used_columns
+from shoal.worker.input.transformations import makes_batches, misaligned, refusal, used_columns
 from shoal.worker.module import UserModule, user_code
 from shoal.worker.storage_patience import StoragePatience
 
@@ -160,16 +160,19 @@ class InputPipeline:
             raise UserError(
                 f"{self._feed} returned {type(self._elements).__name__}, not a tf.data.Dataset"
             )
+        if (reason := refusal(self._elements, records)) is not None:
+            raise UserError(f"{self._feed}, in mode {self._mode!r}, {reason}")
         if makes_batches(self._elements, records):
             raise UserError(
                 f"{self._feed} makes batches in mode {self._mode!r}: remove that. shoal makes the "
                 "batches (--minibatch-size). Code for whole batches belongs in "
                 "feed_batch(columns, mode, metadata)"
             )
-        self.aligned = one_to_one(self._elements, records)
-        if self._mode == PREDICTION and (name := reordering(self._elements, records)):
+        what = misaligned(self._elements, records)
+        self.aligned = what is None
+        if self._mode == PREDICTION and what is not None:
             raise UserError(
-                f"{self._feed} {name} in mode 'prediction': predictions could not be "
+                f"{self._feed} {what} in mode 'prediction': predictions could not be "
                 "assigned to records. Do so in other modes only"
             )
         with user_code(f"batching what {self._feed} gave"):

@@ -1,8 +1,8 @@
 """What the user's `feed` did with the dataset of records that it got.
 
-Owns the search through the datasets, and the functions traced for them: whether the order is
-kept, batches are made, and which columns are read. What is not known counts as read, so a
-column that is left out changes nothing.
+Owns the search through the datasets, and the functions traced for them: what a `feed` may do,
+whether the order is kept, batches are made, and which columns are read. What is not known counts as
+read, so a column that is left out changes nothing.
 """
 
 from __future__ import annotations
@@ -12,18 +12,73 @@ from typing import Any
 
 import tensorflow as tf
 
-ONE_TO_ONE = frozenset(
-    {"_MapDataset", "_ParallelMapDataset", "_PrefetchDataset", "_OptionsDataset"}
-)
-"""Transformations that give one element for each of theirs, in the same order. Any other (shuffle,
-filter, repeat...) makes a batch's place in the range unknown, so progress counts by whole tasks."""
-
-REORDERING = {
+ALLOWED = {
+    "_MapDataset": "",
+    "_ParallelMapDataset": "",
+    "_PrefetchDataset": "",
+    "_OptionsDataset": "",
+    "_RestructuredDataset": "",
     "_ShuffleDataset": "shuffles",
     "_InterleaveDataset": "interleaves",
     "_ParallelInterleaveDataset": "interleaves",
+    "_FilterDataset": "filters",
+    "_FlatMapDataset": "has flat_map()",
+    "_RepeatDataset": "repeats",
+    "_BatchDataset": "batches",
+    "_ParallelBatchDataset": "batches",
+    "_PaddedBatchDataset": "batches",
+    "_DenseToRaggedDataset": "batches",
+    "_UnbatchDataset": "unbatches",
 }
-"""Transformations after which it is not known which record is which, in words."""
+"""TensorFlow's classes of what may stand between records and elements, each a function of the
+records of one task alone. With what is empty, there is one element for each of theirs, in the same
+order; else this says in words why it is not known which record is which, so that progress counts
+by whole tasks. Any other class is refused: it may keep something from one task to the next."""
+
+_OF_A_TASK = (
+    "sees the records of one task, not all data. Choose records with filter(), or in the data files"
+)
+_KEPT = (
+    "keeps the records of the first task, and gives them again for each later one. Remove it: "
+    "shoal reads the records of each task itself"
+)
+_COUNTED = (
+    "begins anew with each task, and no worker knows how many records others had. Compute what is "
+    "needed from the record, in map()"
+)
+_TWO_INPUTS = (
+    "has more than one input. Make what you need of each record with map(), or several elements of "
+    "it with flat_map()"
+)
+_GROUPED = (
+    "groups records that happen to be in one task. shoal makes the batches (--minibatch-size); "
+    "code for whole batches belongs in feed_batch(columns, mode, metadata)"
+)
+
+REFUSED = {
+    "CacheDataset": ("cache()", _KEPT),
+    "_CacheDataset": ("cache()", _KEPT),
+    "_SnapshotDataset": ("snapshot()", _KEPT),
+    "_SaveDataset": ("save()", _KEPT),
+    "_TakeDataset": ("take()", _OF_A_TASK),
+    "_TakeWhileDataset": ("take_while()", _OF_A_TASK),
+    "_SkipDataset": ("skip()", _OF_A_TASK),
+    "_ShardDataset": ("shard()", _OF_A_TASK),
+    "_UniqueDataset": ("unique()", _OF_A_TASK),
+    "_ScanDataset": ("scan()", _COUNTED),
+    "_ZipDataset": ("enumerate() or zip()", _TWO_INPUTS),
+    "_ConcatenateDataset": ("concatenate()", _TWO_INPUTS),
+    "_DirectedInterleaveDataset": ("sample_from_datasets()", _TWO_INPUTS),
+    "_WindowDataset": ("window()", _GROUPED),
+    "_RebatchDataset": ("rebatch()", _GROUPED),
+    "_GroupByWindowDataset": ("group_by_window() or bucket_by_sequence_length()", _GROUPED),
+    "_IgnoreErrorsDataset": (
+        "ignore_errors()",
+        "also hides data that cannot be read. Remove it: with --max-bad-records, shoal leaves out "
+        "records that raise, and counts them",
+    ),
+}
+"""The best known of all others: what the user calls each, and what is wrong with it."""
 
 BATCHING = frozenset({"_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"})
 """Transformations that make batches."""
@@ -43,34 +98,43 @@ PASSED_ON = frozenset(
     {
         "_BatchDataset",
         "_ParallelBatchDataset",
-        "_CacheDataset",
         "_OptionsDataset",
         "_PrefetchDataset",
         "_RepeatDataset",
         "_ShuffleDataset",
-        "_SkipDataset",
-        "_TakeDataset",
         "_UnbatchDataset",
     }
 )
 """Transformations that give elements as they are."""
 
 
-def reordering(dataset: Any, records: Any) -> str | None:
-    """What a transformation between `records` and `dataset` does to their order, if any."""
-    pending = [dataset]
-    while pending:
-        each = pending.pop()
-        if each is not records:
-            if (what := REORDERING.get(type(each).__name__)) is not None:
-                return what
-            pending += each._inputs()
+def refusal(dataset: Any, records: Any) -> str | None:
+    """What is wrong with how `dataset` is made of `records`; None if it may be run on any task.
+
+    Such a sentence lacks its subject, the function of the user's.
+    """
+    while dataset is not records:
+        kind = type(dataset).__name__
+        if kind not in ALLOWED:
+            if not dataset._inputs():
+                return (
+                    "returned a dataset that is not made of the records it got: transform the "
+                    "dataset that it gets as its first argument"
+                )
+            name, wrong = REFUSED.get(
+                kind,
+                (kind.strip("_"), "is nothing that shoal knows. Use map(), filter() or flat_map()"),
+            )
+            return f"uses {name}, which {wrong}"
+        if kind == "_RepeatDataset" and int(dataset._count) < 0:
+            return "uses repeat() without a count, which never ends. Use --num-epochs for epochs"
+        (dataset,) = dataset._inputs()
     return None
 
 
 def makes_batches(dataset: Any, records: Any) -> bool:
     """Whether what comes last in `dataset`, but for what is one to one, is making batches."""
-    while dataset is not records and type(dataset).__name__ in ONE_TO_ONE:
+    while dataset is not records and ALLOWED[type(dataset).__name__] == "":
         (dataset,) = dataset._inputs()
     # A fixed number of records may be meant as one example.
     shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec)]
@@ -78,16 +142,20 @@ def makes_batches(dataset: Any, records: Any) -> bool:
     return unknown and dataset is not records and type(dataset).__name__ in BATCHING
 
 
-def one_to_one(dataset: Any, records: Any) -> bool:
-    """Whether `dataset` is `records` transformed element by element, in order."""
+def misaligned(dataset: Any, records: Any) -> str | None:
+    """What `dataset` does so that its n-th element need not be the n-th of `records`, in words.
+
+    None if it is one to one, in order. `dataset` is one without `refusal`.
+    """
+    if dataset.options().deterministic is False:
+        return "sets deterministic to False"
     while dataset is not records:
-        if type(dataset).__name__ not in ONE_TO_ONE:
-            return False
-        inputs = dataset._inputs()
-        if len(inputs) != 1:
-            return False
-        dataset = inputs[0]
-    return True
+        if getattr(dataset, "_deterministic", None) == "false":
+            return "uses deterministic=False"
+        if what := ALLOWED[type(dataset).__name__]:
+            return what
+        (dataset,) = dataset._inputs()
+    return None
 
 
 def used_columns(dataset: Any, records: Any) -> frozenset[str] | None:
@@ -97,11 +165,8 @@ def used_columns(dataset: Any, records: Any) -> frozenset[str] | None:
     """
     steps = []
     while dataset is not records:
-        inputs = dataset._inputs()
-        if len(inputs) != 1:
-            return None
         steps.append(dataset)
-        (dataset,) = inputs
+        (dataset,) = dataset._inputs()
     names = sorted(records.element_spec)  # as TensorFlow orders the entries of a dict
     used: set[str] = set()
     for step in reversed(steps):

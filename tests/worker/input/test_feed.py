@@ -85,6 +85,7 @@ def test_list_and_string_columns_reach_feed(pipeline, parquet):
         ("return dataset.map(parse).shuffle(10)", False),
         ("return dataset.filter(lambda r: r['x'] > 3).map(parse)", False),
         ("return dataset.map(parse).repeat(2)", False),
+        ("return dataset.map(parse, num_parallel_calls=2, deterministic=False)", False),
     ],
 )
 def test_progress_counts_records_only_where_feed_keeps_them(pipeline, numbers, line, aligned):
@@ -93,6 +94,36 @@ def test_progress_counts_records_only_where_feed_keeps_them(pipeline, numbers, l
     done = [batch.records_done for batch in made.batches(records(numbers, 0, 16))]
     assert (done == [8, 16]) is aligned
     assert aligned or not any(done)
+
+
+@pytest.mark.parametrize("mode", [TRAINING, EVALUATION, PREDICTION])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (".cache()", r"uses cache\(\), which keeps the records of the first task"),
+        (".repeat()", r"uses repeat\(\) without a count, which never ends"),
+        (".take(4)", r"uses take\(\), which sees the records of one task"),
+    ],
+)
+def test_a_feed_that_is_no_function_of_one_task_is_refused(pipeline, numbers, mode, line, message):
+    with pytest.raises(UserError, match=rf"feed\(\) of model.py, in mode '{mode}', {message}"):
+        pipeline(numbers, mode, feed_with(f"return dataset.map(parse){line}"))
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (
+            "return dataset.map(parse, num_parallel_calls=2, deterministic=False).prefetch(1)",
+            "uses deterministic=False",
+        ),
+        ("return dataset.filter(lambda r: r['x'] > 3).map(parse)", "filters"),
+        ("return dataset.batch(4).unbatch().map(parse)", "unbatches"),
+    ],
+)
+def test_prediction_takes_one_element_a_record_in_order_only(pipeline, numbers, line, what):
+    with pytest.raises(UserError, match=rf"{what} in mode 'prediction': predictions could not be"):
+        pipeline(numbers, PREDICTION, feed_with(line))
 
 
 def test_an_error_in_feed_names_the_record(pipeline, numbers):
