@@ -6,7 +6,7 @@ Keras is a matter of one module and of its test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -16,6 +16,18 @@ from keras.src.backend.common import global_state
 def is_keras_own(each: Any) -> bool:
     """Whether a function, or the class of an object, is Keras's own and not the user's."""
     return (getattr(each, "__module__", None) or "").startswith("keras.")
+
+
+def masks_of(tensors: Any) -> list[Any]:
+    """The mask that Keras has noted on each tensor of a structure; None where there is none."""
+    return [getattr(each, "_keras_mask", None) for each in keras.tree.flatten(tensors)]
+
+
+def note_masks(tensors: Any, masks: Sequence[Any]) -> None:
+    """Note masks, as `masks_of` gave them, on other tensors of the same structure."""
+    for each, mask in zip(keras.tree.flatten(tensors), masks, strict=True):
+        if mask is not None:
+            each._keras_mask = mask
 
 
 def all_layers(layer: Any) -> Iterator[Any]:

@@ -72,32 +72,32 @@ BROKEN = {
     ),
     "labels and predictions of two ranks in a loss of one's own": (
         [
-            ("(labels[:, None], predictions[:, None])", "(labels, predictions)"),
+            ("(labels[:, None], predictions[:, None])", "(labels, predictions[:, 0])"),
             ('activation="sigmoid")(hidden)[:, 0])', 'activation="sigmoid")(hidden))'),
         ],
         [
-            r"clicks.py: loss raised ValueError: .*The labels have the shape \[batch\], the "
-            r"predictions \[batch, 1\]: give both the same in loss, with tf.squeeze\(predictions, "
+            r"clicks.py: loss raised ValueError: .*It gets labels and predictions of one shape, "
+            r"\[batch, 1\], as from Keras's compile\(\): remove tf.squeeze, "
         ],
     ),
     "each label against each prediction, silently": (
         [
             (
                 "keras.losses.binary_crossentropy(labels[:, None], predictions[:, None])",
-                "tf.reduce_mean(tf.square(labels - predictions))",
+                "tf.reduce_mean(tf.square(labels - predictions[:, 0]))",
             ),
             ('activation="sigmoid")(hidden)[:, 0])', 'activation="sigmoid")(hidden))'),
         ],
         [
-            r"clicks.py: loss pairs each label with each prediction: the labels have the shape "
-            r"\[batch\], the predictions \[batch, 1\], and .* with tf.squeeze\(predictions, -1\)"
+            r"clicks.py: loss pairs each label with each prediction. It gets labels and "
+            r"predictions of one shape, \[batch, 1\], as from Keras's compile\(\): remove"
         ],
     ),
     "each label against each prediction, in a metric": (
         [
             (
                 "keras.losses.binary_crossentropy(labels[:, None], predictions[:, None])",
-                "keras.losses.binary_crossentropy(labels[:, None], predictions)",
+                "keras.losses.binary_crossentropy(labels, predictions)",
             ),
             ('activation="sigmoid")(hidden)[:, 0])', 'activation="sigmoid")(hidden))'),
             ("keras.metrics.AUC()", "lambda labels, p: tf.where(labels > 0.5, p, 1 - p)"),

@@ -70,6 +70,8 @@ def _of_batch(tensor: Any) -> tf.TensorSpec:
 def _has_square(graph: Any, given: dict[str, set[str]]) -> bool:
     """Whether an operation makes [batch, batch] of a [batch] and a [batch, 1].
 
+    Or [batch, batch, 1] of both with an axis more, as a loss gets them that has got one rank.
+
     given: what each input of the graph is computed from. Labels against labels, or
     predictions against predictions, are meant: a loss of pairs is written so.
     """
@@ -82,11 +84,12 @@ def _has_square(graph: Any, given: dict[str, set[str]]) -> bool:
         for output in operation.outputs:
             origins.setdefault(output.name, found)
         shapes = [_static(each) for each in inputs]
-        if (
-            found == {"labels", "predictions"}
-            and [BATCH] in shapes
-            and [BATCH, 1] in shapes
-            and any(_static(each) == [BATCH, BATCH] for each in operation.outputs)
+        made = [_static(each) for each in operation.outputs]
+        if found == {"labels", "predictions"} and any(
+            [BATCH, *more] in shapes
+            and [BATCH, 1, *more] in shapes
+            and [BATCH, BATCH, *more] in made
+            for more in ([], [1])
         ):
             return True
     return False

@@ -20,10 +20,10 @@ from shoal.model_metrics import GroupAUC
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributing
 from shoal.worker.input.batch import Batch
-from shoal.worker.keras_internals import is_keras_own
+from shoal.worker.keras_internals import is_keras_own, masks_of, note_masks
 from shoal.worker.model.broadcasting import pairs_all
 from shoal.worker.model.conversion import converted
-from shoal.worker.model.losses import output_name, part_of
+from shoal.worker.model.losses import of_one_rank, output_name, part_of
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
 from shoal.worker.module import UserModule, user_code
@@ -35,7 +35,7 @@ class FunctionMetric(keras.metrics.Mean):
     """The mean over records of a function of labels and predictions, and of weights if given.
 
     The function gives one value a record, or one for the whole batch, which then
-    weighs as many records as the batch has.
+    weighs as many records as the batch has. Steps that Keras has masked do not count.
     """
 
     def __init__(self, function: Any, name: str) -> None:
@@ -48,6 +48,10 @@ class FunctionMetric(keras.metrics.Mean):
         size = tf.shape(tf.nest.flatten(predictions)[0])[0]
         if values.shape.rank == 0:
             return super().update_state(values, sample_weight=tf.cast(size, tf.float32))
+        if tf.is_tensor(predictions):
+            (mask,) = masks_of(predictions)
+            if mask is not None and values.shape.rank >= mask.shape.rank:
+                return super().update_state(values, sample_weight=tf.cast(mask, tf.float32))
         # One value a record: further axes are averaged within the record.
         return super().update_state(tf.reduce_mean(tf.reshape(values, [size, -1]), axis=1))
 
@@ -141,7 +145,10 @@ class Evaluator:
         """The names of the metrics; one of several numbers has them numbered in a report."""
         return [metric.name for metric in self._metrics]
 
-    def _update_all(self, labels: Any, predictions: Any, of_layers: Any, *weights: Any) -> None:
+    def _update_all(
+        self, labels: Any, predictions: Any, masks: list[Any], of_layers: Any, *weights: Any
+    ) -> None:
+        note_masks(predictions, masks)
         for metric in self._metrics:
             if metric in self._losses:
                 metric.update_state(labels, predictions, *weights)
@@ -156,9 +163,12 @@ class Evaluator:
     def _parts(self, metric: Any, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """What of labels and predictions a metric is about."""
         key = self._outputs.get(metric.name)
-        if key is None:
-            return labels, predictions
-        return part_of(labels, key), part_of(predictions, key)
+        if key is not None:
+            labels, predictions = part_of(labels, key), part_of(predictions, key)
+        if is_keras_own(metric) and any(each is not None for each in masks_of(predictions)):
+            # A metric that takes an axis off the predictions has values that fit no mask.
+            return of_one_rank(labels, predictions)
+        return labels, predictions
 
     def _update_groups(self, batch: Batch, predictions: Any) -> None:
         """Add a batch to the metrics that keep records; raises UserError for no such group."""
@@ -209,17 +219,21 @@ class Evaluator:
         size = int(tf.nest.flatten(predictions)[0].shape[0])
         if size < 2 or not self._unproven:
             return
+        parts = slice(0, size // 2), slice(size // 2, size)
         halves = [
             tf.nest.map_structure(lambda each, part=part: each[part], (labels, predictions))
-            for part in (slice(0, size // 2), slice(size // 2, size))
+            for part in parts
         ]
+        masks = masks_of(predictions)
+        for (_, half), part in zip(halves, parts, strict=True):
+            note_masks(half, [None if each is None else each[part] for each in masks])
         for metric in self._unproven:
             before = [np.asarray(each) for each in metric.variables]
             after = []
-            for parts in (halves[:1], halves[1:], halves):
+            for given in (halves[:1], halves[1:], halves):
                 metric.reset_state()
-                for part in parts:
-                    self._update_one(metric, *part)
+                for half in given:
+                    self._update_one(metric, *half)
                 after.append([np.asarray(each, np.float64) for each in metric.variables])
             for variable, value in zip(metric.variables, before, strict=False):
                 variable.assign(value)
@@ -242,7 +256,11 @@ class Evaluator:
         predictions_spec = self._model.predictions_spec()
         with user_code(f"the metrics of {self._module.path.name}"):
             self._update.get_concrete_function(
-                labels_spec, predictions_spec, tf.TensorSpec([]), *_given(weights_spec)
+                labels_spec,
+                predictions_spec,
+                masks_of(predictions_spec),
+                tf.TensorSpec([]),
+                *_given(weights_spec),
             )
 
     def reset(self) -> None:
@@ -253,17 +271,16 @@ class Evaluator:
     def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
         """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
         predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
+        given = batch.labels, predictions, masks_of(predictions), of_layers, *_given(batch.weights)
         with user_code(f"the metrics of {self._module.path.name}"):
             with attributing(None):
                 self._check_outputs(predictions)
                 if not self._traced:
                     self._check_functions(batch.labels, predictions)
-                    self._update.get_concrete_function(
-                        batch.labels, predictions, of_layers, *_given(batch.weights)
-                    )
+                    self._update.get_concrete_function(*given)
                     self._traced = True
             self._prove_additive(batch.labels, predictions)
-            self._update(batch.labels, predictions, of_layers, *_given(batch.weights))
+            self._update(*given)
             with attributing(None):
                 self._update_groups(batch, predictions)
 

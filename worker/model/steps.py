@@ -15,6 +15,7 @@ from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.native.gradients import sum_by_inverse
 from shoal.worker.attribution import attributing
+from shoal.worker.keras_internals import masks_of, note_masks
 from shoal.worker.model import dependencies
 from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.lookups import Refusals, RowsLookup
@@ -121,15 +122,17 @@ class CompiledSteps:
     def predict(self, *arguments: Any) -> tuple[Any, tf.Tensor]:
         """Of features and `StepInputs`: the model's outputs, and the losses of its layers.
 
-        The losses are one float32 number, which a model's regularizers add up to. Traced at
-        the first call.
+        The outputs have the masks that Keras noted on them. The losses are one float32 number,
+        which a model's regularizers add up to. Traced at the first call.
         """
         if not self._predicted:
             with attributing(None):
                 self._predict.get_concrete_function(*arguments)
             self._predicted = True
-        outputs: tuple[Any, tf.Tensor] = self._predict(*arguments)
-        return outputs
+        outputs, of_layers, masks = self._predict(*arguments)
+        # Attributes of tensors do not come out of a traced function.
+        note_masks(outputs, masks)
+        return outputs, of_layers
 
     def trace_prediction(self, features_spec: Any) -> None:
         """Trace `predict` for batches of another spec. Raises what the model raises."""
@@ -198,11 +201,12 @@ class CompiledSteps:
         state: tf.Tensor,
         rows: Sequence[tf.Tensor],
         inverses: Sequence[tf.Tensor],
-    ) -> tuple[Any, tf.Tensor]:
+    ) -> tuple[Any, tf.Tensor, list[Any]]:
         self._trainable.assign(trainable)
         self._state.assign(state)
         with lookup_with(self._lookup(rows, inverses)):
-            return self._model(features, training=False), self._of_layers()
+            outputs = self._model(features, training=False)
+            return outputs, self._of_layers(), masks_of(outputs)
 
     def _of_layers(self) -> tf.Tensor:
         """What the layers of the model have added to the loss in its last call, as regularizers."""

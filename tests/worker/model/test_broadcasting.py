@@ -76,11 +76,34 @@ def test_a_function_that_raises_tells_so_itself():
     assert pairs_all(lambda y, p: y.nothing, *tensors([4], [4, 1])) is None
 
 
+ALIGNED = ("a difference", "a cross-entropy", "a choice", "keras.ops", "a tf.function")
+
+
+@pytest.mark.parametrize("function", [SILENT[name] for name in ALIGNED], ids=ALIGNED)
+def test_a_loss_gets_both_of_one_rank_as_from_compile(function):
+    loss = Losses(function, None, "clicks.py", pytest.fail)
+    labels, predictions = tf.constant([0.0, 1.0, 1.0]), tf.constant([[0.2], [0.4], [0.9]])
+    assert float(loss(labels, predictions)) == pytest.approx(
+        float(tf.reduce_mean(function(labels[:, None], predictions)))
+    )
+
+
+@pytest.mark.parametrize(
+    "function", [SOUND["an axis more"], SOUND["an axis less"], tf.function(SOUND["an axis more"])]
+)
+def test_a_loss_that_changes_one_rank_itself_is_told(function):
+    told = []
+    loss = Losses(function, None, "clicks.py", told.append)
+    loss(tf.zeros([4]), tf.zeros([4, 1]))
+    assert told[0].startswith("clicks.py: loss pairs each label with each prediction. It gets")
+    assert "of one shape, [batch, 1], as from Keras's compile(): remove tf.squeeze" in told[0]
+
+
 def test_a_loss_is_looked_at_once(monkeypatch):
     """Eager calls, one a batch, cost no trace each."""
     calls = []
     monkeypatch.setattr("shoal.worker.model.losses.pairs_all", lambda *given: calls.append(given))
-    loss = Losses(SOUND["an axis more"], None, "clicks.py", pytest.fail)
+    loss = Losses(SOUND["reshaped"], None, "clicks.py", pytest.fail)
     for _ in range(3):
         loss(*tensors([4], [4, 1]))
     assert len(calls) == 1
