@@ -6,6 +6,7 @@ records that `GroupAUC` keeps follow one another. Metrics of retrieval are retri
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -55,7 +56,7 @@ class _Ratio(keras.metrics.Metric):
 
     def result(self) -> Any:
         """The metric of all that was added, a float64 scalar."""
-        return self._above / self._below
+        return tf.where(self._below != 0, self._above / self._below, math.nan)
 
 
 @keras.saving.register_keras_serializable(package="shoal")
@@ -80,7 +81,7 @@ class LogLoss(_Ratio):
     """The mean of -log(probability of the label), as scikit-learn's `log_loss` of two classes.
 
     Labels are 0 or 1, predictions are probabilities; both are [batch] or [batch, 1]. A prediction
-    is kept `epsilon` away from 0 and 1.
+    is kept `epsilon` away from 0 and 1. One that is not finite makes the metric NaN.
     """
 
     def __init__(self, name: str = "log_loss", epsilon: float = 1e-7, dtype: Any = None) -> None:
@@ -93,6 +94,7 @@ class LogLoss(_Ratio):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch. Raises ValueError for more than one number a record."""
         labels, predictions, weights = _columns(y_true, y_pred, sample_weight)
+        predictions = tf.where(tf.math.is_finite(predictions), predictions, math.nan)
         # 1 - epsilon may be 1: each of the two is kept away from 0 by itself.
         one, other = (
             tf.math.log(tf.clip_by_value(each, self.epsilon, 1 - self.epsilon))
@@ -112,7 +114,8 @@ class GroupAUC(keras.metrics.Metric):
 
     Groups weigh as many as they have records (Zhu et al., "Deep Interest Network", 2018), or the
     same each. A group whose labels are all alike has no AUC, and is left out. The AUC is exact,
-    with no thresholds: it needs all records, 40 bytes each, at the master and at one worker.
+    with no thresholds: it needs all records, 40 bytes each, at the master and at one worker. It is
+    NaN if a label or a prediction is.
 
     by: name of the feature, of what `feed` gives, by whose values records are grouped: integers
         or strings, [batch] or [batch, 1].
@@ -162,15 +165,15 @@ class GroupAUC(keras.metrics.Metric):
     def result(self) -> float:
         """The average; NaN if no group has both labels."""
         records = self.records
-        if not len(records):
-            return float("nan")
+        if not len(records) or np.isnan(records[:, 2:]).any():
+            return math.nan
         high, low, labels, predictions, weights = records[
             np.lexsort((records[:, 3], records[:, 1], records[:, 0]))
         ].T
         # In this order, records of one group and one prediction are a run, and the runs of a
         # group stand together by their predictions.
         of_group = np.append(True, (np.diff(high) != 0) | (np.diff(low) != 0))
-        runs = np.flatnonzero(of_group | np.append(True, np.diff(predictions) != 0))
+        runs = np.flatnonzero(of_group | np.append(True, predictions[1:] != predictions[:-1]))
         positive = np.add.reduceat(weights * labels, runs)
         negative = np.add.reduceat(weights * (1 - labels), runs)
         groups = np.flatnonzero(of_group[runs])
@@ -181,7 +184,7 @@ class GroupAUC(keras.metrics.Metric):
         ordered = np.add.reduceat(positive * (below + negative / 2), groups)
         both = (total[0] > 0) & (total[1] > 0)
         if not both.any():
-            return float("nan")
+            return math.nan
         areas = ordered[both] / (total[0] * total[1])[both]
         sizes = (total[0] + total[1])[both] if self.average == "records" else np.ones(both.sum())
         return float(np.average(areas, weights=sizes))

@@ -73,7 +73,8 @@ class FactorizedTopK(keras.metrics.Metric):
         `corpus` with the ids of the corpus' shares [batch, m].
     padding: an id in the corpus that stands for none.
 
-    An equal score counts as a better one. The result does not depend on how records are put
+    An equal score counts as a better one. A score of an own candidate that is not finite makes all
+    of them NaN. The result does not depend on how records are put
     into batches and tasks, as each batch has the corpus; the states add up over workers.
     """
 
@@ -111,12 +112,18 @@ class FactorizedTopK(keras.metrics.Metric):
         vectors = tf.reshape(vectors, [-1, tf.shape(vectors)[-1]])
         ids = tf.reshape(labels["corpus"], [1, -1])
         own = tf.reshape(tf.cast(labels["candidate"], ids.dtype), [-1, 1])
-        scores = tf.matmul(predictions[query], vectors, transpose_b=True)
-        score = tf.reduce_sum(predictions[query] * predictions[candidate], axis=1, keepdims=True)
+        # Of one product: another order of additions would decide what is a tie.
+        both = tf.concat([vectors, tf.cast(predictions[candidate], vectors.dtype)], axis=0)
+        scores = tf.matmul(predictions[query], both, transpose_b=True)
+        scores, owns = scores[:, : tf.size(ids)], scores[:, tf.size(ids) :]
+        score = tf.linalg.diag_part(owns)[:, None]
         others = tf.not_equal(ids, self.padding) & tf.not_equal(ids, own)
-        rank = tf.reduce_sum(tf.cast(others & (scores >= score), tf.float32), axis=1)
+        better = others & ~(scores < score)  # one that is NaN, too
+        rank = tf.reduce_sum(tf.cast(better, tf.float32), axis=1)
+        rank = tf.where(tf.math.is_finite(score[:, 0]), rank, math.nan)
         within = rank[:, None] < tf.constant([float(k) for k in self.ks])
-        self.hits.assign_add(tf.reduce_sum(tf.cast(within, tf.float32), axis=0))
+        hits = tf.where(tf.math.is_nan(rank)[:, None], math.nan, tf.cast(within, tf.float32))
+        self.hits.assign_add(tf.reduce_sum(hits, axis=0))
         self.reciprocal.assign_add(tf.reduce_sum(1 / (rank + 1)))
         self.count.assign_add(tf.cast(tf.size(rank), tf.float32))
 

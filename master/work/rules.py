@@ -26,7 +26,16 @@ def _value(result: EvaluationResult, monitor: str, callback: str) -> float:
             f"callbacks(): {callback} monitors {monitor!r}, but the evaluation gives "
             f"{', '.join(sorted(result.metrics))}"
         )
+    # Outputs of NaN have a good share of right classes, by Keras's metrics: all count as class 0.
+    if math.isnan(result.metrics.get("loss", 0.0)):
+        return math.nan
     return result.metrics[monitor]
+
+
+def _better(value: float, than: float, *, maximize: bool, min_delta: float) -> bool:
+    if not math.isfinite(value):
+        return False
+    return value - min_delta > than if maximize else value + min_delta < than
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,8 @@ class Best:
         return cls(callback, message.monitor, message.maximize, message.min_delta)
 
     def better(self, value: float, than: float) -> bool:
-        """Whether a value counts as an improvement; NaN never does."""
-        if self.maximize:
-            return value - self.min_delta > than
-        return value + self.min_delta < than
+        """Whether a value counts as an improvement; one that is not finite never does."""
+        return _better(value, than, maximize=self.maximize, min_delta=self.min_delta)
 
     @property
     def worst(self) -> float:
@@ -113,9 +120,7 @@ class EarlyStopping:
     start_from_epoch: int = 0
 
     def _better(self, value: float, than: float) -> bool:
-        if self.maximize:
-            return value - self.min_delta > than
-        return value + self.min_delta < than
+        return _better(value, than, maximize=self.maximize, min_delta=self.min_delta)
 
     def reason(self, results: Sequence[EvaluationResult]) -> str | None:
         """Why training ends after these evaluations; None while it goes on.

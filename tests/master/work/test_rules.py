@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import keras
@@ -52,6 +53,22 @@ def test_early_stopping_counts_as_keras_does(rule, values, stopped_at):
         if found.reason(results(*values[:count])) is not None
     ]
     assert (ends or [None])[0] == stopped_at
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+@pytest.mark.parametrize(
+    "bad", [{"auc": math.nan}, {"auc": math.inf}, {"auc": -math.inf}, {"loss": math.nan}]
+)
+def test_what_is_not_finite_is_never_the_best(maximize, bad):
+    good = {"auc": 0.5, "loss": 0.1}
+    better = {"auc": 0.9 if maximize else 0.1, "loss": 0.1}
+    found = [EvaluationResult(i, 0, each, 1) for i, each in enumerate((good, better | bad))]
+    best = Best("ExportBest", "auc", maximize)
+    assert best.position(found) == 0
+    assert best.position(found[::-1]) == 1
+    assert best.position(found[1:]) is None
+    assert EarlyStopping("auc", maximize).reason(found) is not None
+    assert Plateau(best, patience=1).reductions(found) == 1
 
 
 def test_evaluations_of_earlier_epochs_do_not_count():

@@ -65,11 +65,16 @@ def group_auc(records, average):
 
 GROUPS = st.sampled_from([0, 1, -1, 2**40, 2**40 + 1, -(2**62), 2**62 + 1])
 PREDICTIONS = st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0])
+SCORES = st.one_of(PREDICTIONS, st.sampled_from([np.inf, -np.inf]))
 RECORDS = st.lists(st.tuples(GROUPS, st.integers(0, 1), PREDICTIONS), min_size=1, max_size=30)
 
 
 @settings(deadline=None)
-@given(RECORDS, st.data(), st.sampled_from(["records", "groups"]))
+@given(
+    st.lists(st.tuples(GROUPS, st.integers(0, 1), SCORES), min_size=1, max_size=30),
+    st.data(),
+    st.sampled_from(["records", "groups"]),
+)
 def test_group_auc_counts_the_ordered_pairs_of_each_group(records, data, average):
     weights = data.draw(
         st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=len(records), max_size=len(records))
@@ -114,13 +119,52 @@ def test_metrics_of_several_workers_are_those_of_all_records(module):
         expected = group_auc([(*each, 1.0) for each in records], "records")
         np.testing.assert_allclose(result["by_user"], expected, rtol=1e-9)
         with np.errstate(divide="ignore", invalid="ignore"):
-            calibration = predictions.sum() / labels.sum()
+            calibration = predictions.sum() / labels.sum() if labels.any() else np.nan
         np.testing.assert_allclose(result["calibration"], calibration)
         clipped = np.clip(predictions, 1e-7, 1 - 1e-7)
         loss = -np.log(np.where(labels == 1, clipped, 1 - clipped)).mean()
         np.testing.assert_allclose(result["log_loss"], loss, rtol=1e-7)
 
     check()
+
+
+def value_of(metric, labels, predictions):
+    options = {"groups": [1] * len(labels)} if isinstance(metric, GroupAUC) else {}
+    if labels:
+        metric.update_state(labels, predictions, **options)
+    return float(metric.result())
+
+
+METRICS = (GroupAUC(by="user"), Calibration(), LogLoss())
+
+
+@pytest.mark.parametrize("labels", [[1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_prediction_that_is_nan_has_no_score(metric, place, labels):
+    metric.reset_state()
+    predictions = [0.25, 0.5, 0.75]
+    predictions[place] = np.nan
+    assert np.isnan(value_of(metric, labels, predictions))
+
+
+@pytest.mark.parametrize(
+    ("labels", "predictions", "expected"),
+    [
+        ([], [], [np.nan, np.nan, np.nan]),
+        ([0.0, 0.0], [0.25, 0.5], [np.nan, np.nan, -np.log([0.75, 0.5]).mean()]),
+        ([1.0, 1.0], [0.25, 0.5], [np.nan, 0.375, -np.log([0.25, 0.5]).mean()]),
+        ([0.0, 1.0], [0.5, 0.5], [0.5, 1.0, -np.log(0.5)]),
+        ([1.0, 0.0], [np.inf, np.inf], [0.5, np.inf, np.nan]),
+        ([0.0, 1.0], [-np.inf, np.inf], [1.0, np.nan, np.nan]),
+    ],
+    ids=["none", "no event", "events alone", "ties", "tied infinities", "infinities"],
+)
+def test_metrics_of_one_class_of_ties_and_of_nothing(labels, predictions, expected):
+    for metric in METRICS:
+        metric.reset_state()
+    found = [value_of(metric, labels, predictions) for metric in METRICS]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_groups_may_be_strings():

@@ -89,6 +89,45 @@ def test_an_equal_score_counts_as_a_better_one():
     assert float(metric.result()["mrr"]) == 0.5
 
 
+@pytest.mark.parametrize("batch", [1, 8, 64])
+@pytest.mark.parametrize("dim", [16, 100])
+def test_a_collapsed_model_has_no_hits_in_batches_of_any_size(batch, dim):
+    """All candidates have one vector, so that all scores of a query are equal."""
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(1, dim)).astype(np.float32)
+    ids = np.arange(16 * batch)
+    metric = FactorizedTopK([1])
+    metric.update_state(
+        {"candidate": tf.constant(rng.choice(ids, batch)), "corpus": ids.reshape(batch, 16)},
+        {
+            "query": rng.normal(size=(batch, dim)).astype(np.float32),
+            "candidate": np.tile(one, (batch, 1)),
+            "corpus": np.tile(one, (batch, 16, 1)),
+        },
+    )
+    assert float(metric.result()["recall_at_1"]) == 0.0
+    assert float(metric.result()["mrr"]) == pytest.approx(1 / ids.size)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("output", ["query", "candidate"])
+def test_a_score_that_is_not_finite_is_no_hit(value, output):
+    metric = FactorizedTopK([1, 4])
+    outputs = {"query": np.ones((2, DIM)), "candidate": np.ones((2, DIM))}
+    outputs = {name: each.astype(np.float32) for name, each in outputs.items()}
+    outputs[output][1] = value
+    outputs["corpus"] = np.zeros((2, 1, DIM), np.float32)
+    labels = {"candidate": tf.constant([7, 8]), "corpus": tf.constant([[7], [8]])}
+    metric.update_state(labels, outputs)
+    assert np.isnan([float(each) for each in metric.result().values()]).all()
+    metric.reset_state()
+    outputs[output][1] = 1.0
+    outputs["corpus"][1] = np.nan  # of another candidate: it counts as better
+    metric.update_state(labels, outputs)
+    found = {name: float(each) for name, each in metric.result().items()}
+    assert found == {"recall_at_1": 0.5, "recall_at_4": 1.0, "mrr": 0.75}
+
+
 def test_what_is_missing_is_named():
     metric = FactorizedTopK(name="retrieval")
     labels = {"candidate": tf.constant([1]), "corpus": tf.constant([[1]])}
