@@ -24,7 +24,7 @@ class PreprocessingLayer(keras.layers.Layer):
 
 
 class ElementwiseLayer(PreprocessingLayer):
-    """A layer whose output has the shape, and the ragged rows, of its input."""
+    """A layer whose output has the shape, and the ragged rows or sparse places, of its input."""
 
     def transform(self, values: Any) -> Any:
         """The output for a dense tensor of any shape."""
@@ -35,12 +35,14 @@ class ElementwiseLayer(PreprocessingLayer):
         return "int64"
 
     def call(self, inputs: Any) -> Any:
-        """Apply the layer to a tensor, a ragged tensor, or anything array-like."""
+        """Apply the layer to a tensor, a ragged or sparse one, or anything array-like."""
+        if isinstance(inputs, tf.SparseTensor):
+            return inputs.with_values(self.transform(inputs.values))
         return tf.ragged.map_flat_values(self.transform, as_tensor(inputs))
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Shape and dtype of the output."""
-        return symbolic(inputs.shape, self.result_dtype(), ragged=is_ragged(inputs))
+        return symbolic(inputs.shape, self.result_dtype(), like=inputs)
 
 
 def as_tensor(inputs: Any) -> Any:
@@ -50,13 +52,13 @@ def as_tensor(inputs: Any) -> Any:
     return tf.convert_to_tensor(inputs)
 
 
-def is_ragged(tensor: Any) -> bool:
-    """Whether a symbolic Keras tensor is ragged; always False before Keras knew of it."""
-    return bool(getattr(tensor, "ragged", False))
-
-
-def symbolic(shape: Any, dtype: str, ragged: bool) -> keras.KerasTensor:
-    """A symbolic tensor, marked as ragged where this Keras can."""
+def symbolic(
+    shape: Any, dtype: str, *, ragged: bool = False, like: Any = None
+) -> keras.KerasTensor:
+    """A symbolic tensor, marked as ragged where this Keras can. like: ragged or sparse as this."""
+    if getattr(like, "sparse", False):
+        return keras.KerasTensor(shape, dtype=dtype, sparse=True)
+    ragged = ragged or bool(getattr(like, "ragged", False))  # not before Keras knew of it
     if ragged and hasattr(keras.KerasTensor((), "float32"), "ragged"):
         return keras.KerasTensor(shape, dtype=dtype, ragged=True)
     return keras.KerasTensor(shape, dtype=dtype)

@@ -18,7 +18,6 @@ from shoal.preprocessing.base import (
     ElementwiseLayer,
     PreprocessingLayer,
     as_tensor,
-    is_ragged,
     positive_integer,
     symbolic,
 )
@@ -61,7 +60,7 @@ class Hashing(ElementwiseLayer):
         of about n squared / 2**64 for n of them.
     salt: a non-negative integer; another salt gives another, independent hash.
 
-    Input: strings or integers of any shape, dense or ragged; the integer 5 and the
+    Input: strings or integers of any shape, dense, ragged or sparse; the integer 5 and the
     string "5" have different ids, int32 5 and int64 5 the same. Output: int64.
     """
 
@@ -95,8 +94,8 @@ class IndexLookup(ElementwiseLayer):
     token_type: "string" or "int64", for a file of integers; None: strings for a file,
         and what the elements are for a list.
 
-    Input: tokens of the vocabulary's type (any integers for int64), of any shape, dense
-    or ragged. Output: int64: 0 to n - 1 for the n tokens of the vocabulary in their
+    Input: tokens of the vocabulary's type (any integers for int64), of any shape, dense,
+    ragged or sparse. Output: int64: 0 to n - 1 for the n tokens of the vocabulary in their
     order, n to n + num_oov_indices - 1 for the others.
     """
 
@@ -210,8 +209,8 @@ class ConcatenateWithOffset(PreprocessingLayer):
     offsets: an integer for each input, added to its ids.
     axis: the axis to join along.
 
-    Input: a list of integer tensors of the same shape but for `axis`, dense or all
-    ragged. Output: int64.
+    Input: a list of integer tensors of the same shape but for `axis`, dense, all ragged
+    or all sparse. Output: int64.
     """
 
     def __init__(self, offsets: Sequence[int], axis: int = -1, **kwargs: Any) -> None:
@@ -231,12 +230,23 @@ class ConcatenateWithOffset(PreprocessingLayer):
         self._check(inputs)
         shifted = []
         for position, (ids, offset) in enumerate(zip(inputs, self.offsets, strict=True)):
-            tensor = as_tensor(ids)
+            sparse = isinstance(ids, tf.SparseTensor)
+            tensor = ids if sparse else as_tensor(ids)
             if not tensor.dtype.is_integer:
                 raise ValueError(
                     f"{self.name}: input {position} is {tensor.dtype.name}; ids are integers"
                 )
-            shifted.append(tf.cast(tensor, tf.int64) + offset)
+            if sparse:
+                shifted.append(ids.with_values(tf.cast(ids.values, tf.int64) + offset))
+            else:
+                shifted.append(tf.cast(tensor, tf.int64) + offset)
+        kinds = {isinstance(each, tf.SparseTensor) for each in shifted}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"{self.name}: some inputs are sparse, and some are not; make all sparse"
+            )
+        if True in kinds:
+            return tf.sparse.concat(self.axis, shifted)
         return tf.concat(shifted, axis=self.axis)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
@@ -252,7 +262,7 @@ class ConcatenateWithOffset(PreprocessingLayer):
         lengths = [ids.shape[axis] for ids in inputs]
         shape = list(inputs[0].shape)
         shape[axis] = None if None in lengths else sum(lengths)
-        return symbolic(tuple(shape), "int64", ragged=is_ragged(inputs[0]))
+        return symbolic(tuple(shape), "int64", like=inputs[0])
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -25,7 +25,7 @@ class Discretization(ElementwiseLayer):
         numpy.digitize has it. The bin between two equal boundaries stays empty. NaN is in
         the last bin.
 
-    Input: numbers of any shape, dense or ragged. Output: int64 in
+    Input: numbers of any shape, dense, ragged or sparse. Output: int64 in
     [0, len(bin_boundaries)].
     """
 
@@ -62,7 +62,7 @@ class LogRound(ElementwiseLayer):
     base: of the logarithm, above 1.
 
     Numbers up to 1, negative ones and NaN are in bin 0. Halves go to the even neighbour.
-    Input: numbers of any shape, dense or ragged. Output: int64.
+    Input: numbers of any shape, dense, ragged or sparse. Output: int64.
     """
 
     def __init__(self, num_bins: int, base: float = math.e, **kwargs: Any) -> None:
@@ -92,7 +92,7 @@ class RoundIdentity(ElementwiseLayer):
     num_bins: ids are in [0, num_bins).
     default_value: the id of numbers that round to anything else, and of NaN.
 
-    Halves go to the even neighbour. Input: numbers of any shape, dense or ragged.
+    Halves go to the even neighbour. Input: numbers of any shape, dense, ragged or sparse.
     Output: int64.
     """
 
@@ -129,7 +129,7 @@ class Normalizer(ElementwiseLayer):
     With the smallest number and the range, the output is in [0, 1]; with mean and
     standard deviation, it is standardised.
 
-    Input: numbers of any shape, dense or ragged. Output: the layer's dtype, float32
+    Input: numbers of any shape, dense, ragged or sparse. Output: the layer's dtype, float32
     unless the policy says otherwise; computed in float64.
     """
 

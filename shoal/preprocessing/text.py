@@ -27,7 +27,7 @@ class ToNumber(ElementwiseLayer):
     default_value: the number of an empty or blank string.
 
     Any other string that is not a number of that dtype raises InvalidArgumentError,
-    which shows it. Input: strings of any shape, dense or ragged; numbers are cast.
+    which shows it. Input: strings of any shape, dense, ragged or sparse; numbers are cast.
     Output: output_dtype.
     """
 

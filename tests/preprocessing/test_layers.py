@@ -19,6 +19,7 @@ from shoal.preprocessing import (
     RoundIdentity,
     ToNumber,
     ToRagged,
+    ToSparse,
 )
 
 MASK = 2**64 - 1
@@ -219,6 +220,41 @@ def test_to_ragged_drops_padding():
     dataset = tf.data.Dataset.from_tensor_slices(matrix).map(layer.__call__)
     assert [row.tolist() for row in dataset.as_numpy_iterator()] == expected
     assert layer(tf.ragged.constant([[1, -1], [2]])).to_list() == [[1], [2]]
+
+
+@pytest.mark.parametrize("case", ELEMENTWISE)
+def test_elementwise_of_sparse_tensors(case, tmp_path):
+    layer, given, expected = ELEMENTWISE[case]
+    values = tf.constant(given, {float: tf.float64, int: tf.int64}.get(type(given[0])))
+    places = [[2 * i, i % 3] for i in range(len(given))]
+    sparse = tf.SparseTensor(places, values, [2 * len(given), 3])
+    column = keras.Input([3], dtype=values.dtype.name, sparse=True)
+    model = keras.Model(column, layer(column))
+    for made in (layer, model, reloaded(model, tmp_path)):
+        result = made(sparse)
+        assert isinstance(result, tf.SparseTensor)
+        np.testing.assert_array_equal(result.values, expected)
+        np.testing.assert_array_equal(result.indices, places)
+        np.testing.assert_array_equal(result.dense_shape, sparse.dense_shape)
+    (result,) = tf.data.Dataset.from_tensors(sparse).map(layer.__call__)
+    np.testing.assert_array_equal(result.values, expected)
+
+
+def test_sparse_lists_from_layer_to_layer(tmp_path):
+    columns = [keras.Input([], dtype="string", name=name) for name in ("a", "b")]
+    ids = [Hashing(10)(ToSparse("|")(column)) for column in columns]
+    model = keras.Model(columns, ConcatenateWithOffset([0, 10])(ids))
+    given = [tf.constant(["x|y", "z"]), tf.constant(["x", "y|z"])]
+    hashes = {word: expected_hash(word) % 10 for word in "xyz"}
+    expected = [
+        *(hashes["x"], hashes["y"], hashes["x"] + 10),
+        *(hashes["z"], hashes["y"] + 10, hashes["z"] + 10),
+    ]
+    for made in (model, reloaded(model, tmp_path)):
+        np.testing.assert_array_equal(made(given).values, expected)
+        assert made(given).dense_shape.numpy().tolist() == [2, 4]
+    with pytest.raises(ValueError, match="some inputs are sparse, and some are not"):
+        ConcatenateWithOffset([0, 1])([tf.sparse.from_dense([[1]]), tf.constant([[1]])])
 
 
 def chain():
