@@ -8,11 +8,13 @@ from __future__ import annotations
 import html
 import importlib
 import json
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.base.by_value import PICKLE, Kept, Parts, classes_of, python_version
 from shoal.base.job_folder import JobFolder
 from shoal.base.words import near
 from shoal.errors import (
@@ -155,7 +157,11 @@ class JobResult:
         return axes
 
     def load(self) -> Any:
-        """The trained Keras model, with its tables. Raises UserError if it was not exported."""
+        """The trained Keras model, with its tables.
+
+        The classes of its layers come with a model that was given by value: its functions, as the
+        job's folder has them, are run. Raises UserError if it was not exported.
+        """
         export = self._export()
         name = export.manifest["keras"]
         if name is None:
@@ -165,7 +171,10 @@ class JobResult:
                 + ": the report of shoal check says why"
             )
         keras = _library("keras", "load()", "'shoal[cpu]'")
-        return keras.saving.load_model(Path(str(self.output), name))
+        given = JobFolder(Path(self.job_dir)).given / PICKLE
+        return keras.saving.load_model(
+            Path(str(self.output), name), _classes_in(given) if given.is_file() else None
+        )
 
     def table(self, name: str) -> pa.Table:
         """A trained embedding table: columns id (int64) and vector (lists of float32).
@@ -291,6 +300,23 @@ def read_metrics(folder: Path) -> pd.DataFrame:
         ) from error
     # Not by read_csv, which leaves text where there is no row.
     return frame.assign(time=pandas.to_datetime(frame["time"], utc=True))
+
+
+def _classes_in(path: Path) -> dict[str, Any]:
+    """The classes and functions, by Keras's names, of a model that was given by value.
+
+    In the program that gave it they are the program's own. Raises UserError for a file that this
+    Python cannot read.
+    """
+    kept: Kept = pickle.loads(path.read_bytes())
+    if kept.python != python_version():
+        raise UserError(
+            f"the model was given by value by Python {kept.python}: call load() with it, as Python "
+            f"{python_version()} cannot read its classes"
+        )
+    parts: Parts = pickle.loads(kept.parts)
+    found = dict(parts.custom_objects)
+    return found if parts.model is None else found | dict(classes_of(parts.model()))
 
 
 def _library(name: str, what: str, package: str) -> Any:

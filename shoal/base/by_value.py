@@ -7,7 +7,7 @@ with the Keras model itself (`MODEL`) if it was given as an object.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -74,3 +74,13 @@ def python_version() -> str:
 def named_code(file: str, make: Callable[..., CodeType], parts: tuple[Any, ...]) -> CodeType:
     """make(*parts), which says that it is of the file; pickles name this function."""
     return make(*parts).replace(co_filename=file)
+
+
+def classes_of(model: Any) -> Iterator[tuple[str, Any]]:
+    """The classes of a model and of its layers that are not Keras's, by name."""
+    for each in (model, *model.layers):
+        if not type(each).__module__.startswith("keras."):
+            yield type(each).__name__, type(each)
+    for layer in model.layers:
+        if hasattr(layer, "layers"):
+            yield from classes_of(layer)

@@ -26,6 +26,7 @@ from shoal.base.by_value import (
     Kept,
     MadeOf,
     Parts,
+    classes_of,
     named_code,
     python_version,
 )
@@ -91,7 +92,7 @@ def _parts(given: Mapping[str, Any], folder: Path) -> Parts:
     _check(values)
     portable = {name: _portable(value, configs) for name, value in values.items()}
     # A class or function that only a configuration names would not come along.
-    custom: dict[str, Any] = dict(_classes_of(model)) if values["model"] is None else {}
+    custom: dict[str, Any] = dict(classes_of(model)) if values["model"] is None else {}
     for config in configs:
         custom |= dict(_named_in(config))
     return Parts(**portable, metrics_of_compile=of_compile, custom_objects=custom)
@@ -200,15 +201,6 @@ def _named_in(config: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(config, list | tuple):
         for each in config:
             yield from _named_in(each)
-
-
-def _classes_of(model: Any) -> Iterator[tuple[str, Any]]:
-    """The classes of a model's layers that are not Keras's, by name."""
-    for layer in model.layers:
-        if not type(layer).__module__.startswith("keras."):
-            yield type(layer).__name__, type(layer)
-        if _is(layer, "Model"):
-            yield from _classes_of(layer)
 
 
 def _save(model: Any, path: Path) -> None:

@@ -1,6 +1,7 @@
 """A model that was given by value is the module that its user would have written."""
 
 import sys
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.layers import Embedding
 from shoal.optimizers import RowwiseAdagrad
+from shoal.result import JobResult
 from shoal.worker.module import load_module
 
 
@@ -261,3 +263,41 @@ def test_a_dataset_of_tensorflow_is_written_as_its_columns(tmp_path, batched):
 def test_other_datasets_of_tensorflow_are_refused(tmp_path, data, message):
     with pytest.raises(UserError, match=f"^training_data: .*{message}"):
         write_data("training_data", data(), tmp_path / "data.parquet", lambda _: None)
+
+
+MANIFEST = {"keras": "model.keras"}
+
+
+class Doubled(keras.layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+
+
+def doubling():
+    inputs = keras.Input([3], name="x")
+    inner = keras.Sequential([keras.Input([3]), Doubled()])
+    return keras.Model(inputs, keras.layers.Dense(1)(inner(inputs)))
+
+
+@pytest.mark.parametrize("by", ["object", "function"])
+def test_a_result_loads_layers_of_the_program_that_gave_the_model(tmp_path, monkeypatch, by):
+    """As a class of a notebook, whose module no other process has."""
+    monkeypatch.setattr(Doubled, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "Doubled", Doubled, raising=False)
+    folder = tmp_path / "job" / "given"
+    folder.mkdir(parents=True)
+    model = doubling()
+    given = model if by == "object" else doubling
+    write_model(folder, {"model": given, "loss": "mse", "optimizer": "sgd"})
+    output = tmp_path / "output"
+    output.mkdir()
+    # A worker knows the class by its name alone.
+    with keras.saving.custom_object_scope({"Doubled": Doubled}):
+        model.save(output / "model.keras")
+    monkeypatch.delattr(sys.modules["__main__"], "Doubled")
+    monkeypatch.setattr(JobResult, "_export", lambda self: SimpleNamespace(manifest=MANIFEST))
+    result = JobResult("job", "train", "succeeded", tmp_path / "job", output=str(output))
+    loaded_model = result.load()
+    assert type(loaded_model.layers[1].layers[0]) is Doubled
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(loaded_model(x), model(x))
