@@ -87,7 +87,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
                 from shoal.worker.metrics import serving_metrics  # late: its imports take long
 
                 stack.enter_context(serving_metrics(progress, job, folder, index, incarnation))
-            _work(job, index, incarnation, connection, identity, progress)
+            _work(job, folder, index, incarnation, connection, identity, progress)
     except CallError as error:
         logger.error("leaving the job: %s", error)
         sys.exit(EXIT_JOB_FAILED)
@@ -98,6 +98,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
 
 def _work(
     job: JobConfig,
+    folder: JobFolder,
     index: int,
     incarnation: int,
     master: Connection,
@@ -113,6 +114,7 @@ def _work(
     if progress.stopped.is_set():
         return
     with lasting_imports():
+        from shoal.worker.kept_modules import KeptModules
         from shoal.worker.loop import Worker, failure_of
         from shoal.worker.module import as_exception, load_module
         from shoal.worker.servers.group import ServerGroup
@@ -144,7 +146,9 @@ def _work(
         group = servers
         heartbeat.excused = lambda: group.away
         heartbeat.start()
-        module = load_module(job.model_zoo, job.model_def, job.model_params)
+        # Pods have the modules of their image, which does not change, and no folder in common.
+        kept = None if job.image else KeptModules(folder.modules)
+        module = load_module(job.model_zoo, job.model_def, job.model_params, kept)
         worker = Worker(job, module, master, servers, progress, heartbeat, index, incarnation)
         worker.run()
         heartbeat.stop()

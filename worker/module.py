@@ -29,6 +29,7 @@ from shoal.base.user_module import (
 )
 from shoal.config.model_params import params_of
 from shoal.errors import UserCodeError, UserError
+from shoal.worker.kept_modules import KeptModules
 from shoal.worker.params import with_params
 
 logger = logging.getLogger(__name__)
@@ -132,18 +133,23 @@ class UserModule:
         return model
 
 
-def load_module(model_zoo: str, model_def: str, model_params: str = "") -> UserModule:
+def load_module(
+    model_zoo: str, model_def: str, model_params: str = "", kept: KeptModules | None = None
+) -> UserModule:
     """Import the module of `model_def` (file.function) from the folder `model_zoo`.
 
-    model_params: values for parameters of its functions, as `params_of` reads them.
+    model_params: values for parameters of its functions, as `params_of` reads them. kept: has the
+    texts that the job began with, of it and of what it imports; None to import what is there.
     Raises UserError if the file or a function is missing, the file is not Python or no function
     takes a value; UserCodeError if importing it raises.
     """
     *folders, function = model_def.replace("/", ".").split(".")
     path = Path(model_zoo, *folders).with_suffix(".py")
-    if not path.is_file():
+    if not path.is_file() and not (kept and kept.has(path)):
         raise UserError(f"--model-def {model_def}: there is no file {path}")
-    module = _import(path, ".".join(folders), model_zoo)
+    if kept is not None:
+        kept.install()
+    module = _import(path, ".".join(folders), model_zoo, kept)
 
     def find(name: str) -> Any:
         found = getattr(module, name, None)
@@ -171,13 +177,15 @@ def load_module(model_zoo: str, model_def: str, model_params: str = "") -> UserM
     return with_params(found, params_of(model_params))
 
 
-def _import(path: Path, name: str, model_zoo: str) -> ModuleType:
+def _import(path: Path, name: str, model_zoo: str, kept: KeptModules | None) -> ModuleType:
     # The module may import its neighbours, by a path from the zoo or by bare name.
     for folder in (str(path.parent), str(Path(model_zoo))):
         if folder not in sys.path:
             sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
+    if kept is not None:
+        spec = kept.by_kept_text(spec)
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Keras finds the classes of a saved model by their module's name.

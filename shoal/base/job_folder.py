@@ -138,6 +138,11 @@ class JobFolder:
         return self.path / "given"
 
     @property
+    def modules(self) -> Path:
+        """Folder of the texts of the user's modules that the job began with."""
+        return self.path / "modules"
+
+    @property
     def metrics_targets(self) -> Path:
         """Where the metrics of the job's processes are read, as Prometheus' file_sd takes it."""
         return self.path / "metrics_targets.json"

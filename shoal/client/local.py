@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
+from shoal.base.module_texts import changed
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.client.beginning import with_beginning
 from shoal.client.checks import check_inputs
@@ -113,7 +115,14 @@ def resume_job(
     with reclaimed(folder, changes, check) as (folder, config), Series(config) as series:
         # Whatever was left of it must not speak for the job any more.
         kill_job(folder.config)
-        result = _follow(folder, config, display, interruptions, resume=secrets.token_hex(8))
+        doubts = [
+            f"{module} has changed since the job began: what is left is trained by its text of now"
+            for module in changed(folder.modules)
+        ]
+        # A user mends a module, and resumes the job that failed by it.
+        shutil.rmtree(folder.modules, ignore_errors=True)
+        resume = secrets.token_hex(8)
+        result = _follow(folder, config, display, interruptions, doubts, resume=resume)
         series.ended(result)
         return result
 
