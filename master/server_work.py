@@ -113,7 +113,12 @@ def _there(job: Job, table: pb.RoutingTable) -> Servers:
 
 
 def _begin_move(table: pb.RoutingTable, job: Job, now: float) -> int | None:
-    """Have a move begin; its attempt. None if an export has become due since it was ordered."""
+    """Have a move begin; its attempt.
+
+    None if something else is wanted, or an export has become due, since it was ordered.
+    """
+    if job.moves.ordered is not table:
+        return None
     if job.work.follow_ups.idle and job.phases.phase is Phase.TRAINING:
         return job.move_begun(table, now)
     job.moves.called_off()

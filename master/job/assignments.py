@@ -163,6 +163,7 @@ class Assignments:
         outcome: outcomes.Outcome,
         version: int,
         trained: outcomes.Trained,
+        acknowledged: int,
         now: float,
     ) -> bool:
         """As `Job.task_reported`; whether the task is done with success now."""
@@ -171,12 +172,14 @@ class Assignments:
         task = self._leases.held(member.id)
         if task is None or task.id != task_id:
             raise WireError(pb.UNKNOWN_TASK, f"{member.id} does not hold task {task_id}")
+        if not isinstance(outcome, (Failure, KINDS[task.kind].succeeds)):
+            kind = pb.TaskKind.Name(task.kind)
+            raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
+        # Not before: a call that is refused is no event, and so changes nothing that one reads.
+        self._work.copies.acknowledged(member.id, member.incarnation, acknowledged)
         if isinstance(outcome, Failure):
             self._failed(member, task, outcome, trained, now)
             return False
-        if not isinstance(outcome, KINDS[task.kind].succeeds):
-            kind = pb.TaskKind.Name(task.kind)
-            raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
         self._end(member, task)
         # First: if this is the end of training, the last round begins at this version.
         self._phases.version_seen(version)

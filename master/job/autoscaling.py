@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.config.options import JobOptions
+from shoal.master.job.heard import hears
 from shoal.master.job.members import ProcessState, WorkerMember
 from shoal.master.job.membership import Membership
 from shoal.master.job.worker_search import Proposal, WorkerSearch
@@ -44,6 +45,7 @@ class _Window:
     workers: dict[tuple[int, int], _Trained]
 
 
+@hears("_window", "_said")
 class Autoscaler:
     """Decides for one job. wants: whether it is to decide at all."""
 

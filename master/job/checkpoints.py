@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from shoal.base.transitions import Transitions
 from shoal.config.job import JobConfig
 from shoal.master.job.drains import Drains
+from shoal.master.job.heard import hears, uses_heard
 from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.kept_checkpoints import KeptCheckpoints, Taken
 from shoal.master.job.last_checkpoint import LastCheckpoint
@@ -29,23 +30,21 @@ class Taking(enum.Enum):
     """Where the next checkpoint stands."""
 
     IDLE = "none is under way"
-    ORDERED = "one is to begin"
     BEGUN = "one has begun, and has what was trained until then"
 
 
 TRANSITIONS = Transitions(
     "the checkpoint under way",
     {
-        # By the journal it begins without an order: that is no event. And one that was under way
-        # as the master ended, or the job was resumed, may end when it is known no longer.
-        Taking.IDLE: {Taking.ORDERED, Taking.BEGUN, Taking.IDLE},
-        # It fails before it begins, or the master ends.
-        Taking.ORDERED: {Taking.BEGUN, Taking.IDLE},
+        # It may fail before it begins. And one that was under way as the master ended, or the job
+        # was resumed, may end when it is known no longer.
+        Taking.IDLE: {Taking.BEGUN, Taking.IDLE},
         Taking.BEGUN: {Taking.IDLE},
     },
 )
 
 
+@hears("_version", "_time")
 class Schedule:
     """When a checkpoint is due by steps and seconds, as the job is configured."""
 
@@ -72,6 +71,7 @@ class Schedule:
         return bool(by_steps or (self._seconds and now - self._time >= self._seconds))
 
 
+@hears("_ordered", "_wanted")
 class Checkpoints:
     """The checkpoints of one job.
 
@@ -93,6 +93,7 @@ class Checkpoints:
         # What the job begins with is in no checkpoint of its own until the first one.
         self._needs_first = bool(config.begins_with)
         self._taking = Taking.IDLE
+        self._ordered = False  # one is to begin
         self._schedule = Schedule(config)
         self._wanted = self._needs_first
         self._asked_after = 0.0
@@ -116,7 +117,7 @@ class Checkpoints:
     @property
     def under_way(self) -> bool:
         """Whether a checkpoint is being taken."""
-        return self._taking is not Taking.IDLE
+        return self._ordered or self._taking is not Taking.IDLE
 
     def age(self, now: float) -> float | None:
         """Seconds since the newest one was taken; before the first, since training began.
@@ -132,6 +133,7 @@ class Checkpoints:
 
     def _go(self, target: Taking) -> None:
         self._taking = TRANSITIONS.step(self._taking, target)
+        self._ordered = False
 
     def found(self, there: Sequence[Taken]) -> None:
         """Checkpoints that the job took before its master was started, oldest first."""
@@ -185,12 +187,16 @@ class Checkpoints:
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
         self._follow_evaluations()
+        self._order(now)
+
+    @uses_heard
+    def _order(self, now: float) -> None:
         # While rows move, none of the servers has all that is its own, and nothing else.
         if self.under_way or self._moves.under_way or not self._members.servers_ready:
             return
         if not self._due(now):
             return
-        self._go(Taking.ORDERED)
+        self._ordered = True
         self._wanted = False
         self.drains.begun()
         self._schedule.ordered(self._newest, now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.master.job.heard import hears, uses_heard
 from shoal.master.job.members import ProcessState, ServerMember
 from shoal.master.job.membership import Membership
 from shoal.master.work.ids import Start
@@ -28,6 +29,7 @@ FULL = 0.8
 """Of the memory that a server may have: with the rows that come to it, more is too much."""
 
 
+@hears("_until", "_seconds", "_ending", "_given_up", "_closed")
 class Departures:
     """The servers of one job that are to give away what they have."""
 
@@ -67,6 +69,7 @@ class Departures:
         alive = (each for each in members.servers.values() if each.state is ProcessState.ALIVE)
         return any(_start_of(each) in told for each in alive)
 
+    @uses_heard
     def refuse(self, start: Start) -> None:
         """A server takes a checkpoint, and does not wait any more."""
         self._given_up.add(start)

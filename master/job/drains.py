@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.master.job.heard import hears, uses_heard
 from shoal.master.work.ids import Start
 
 
@@ -23,6 +24,7 @@ class Drained:
     serves: bool = False
 
 
+@hears("_asked", "_covered", "_outcomes")
 class Drains:
     """The servers of one job that drain."""
 
@@ -55,6 +57,7 @@ class Drains:
         """A checkpoint begins: it will have all of those who have asked until now."""
         self._covered, self._asked = self._covered | self._asked, set()
 
+    @uses_heard
     def ended(self, outcome: str) -> None:
         """The checkpoint that was begun has been taken, or could not be."""
         self._outcomes |= dict.fromkeys(self._covered, outcome)

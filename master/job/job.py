@@ -37,6 +37,7 @@ from shoal.master.job.instructions import (
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.launcher import Exited
 from shoal.master.job.left_out import LeftOut
+from shoal.master.job.members import ProcessState
 from shoal.master.job.placement import Weights
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.server_scaling import ServerScaler
@@ -572,8 +573,9 @@ class Job:
 
     def worker_registered(self, worker: WorkerId, incarnation: int, now: float) -> WorkerWelcome:
         """A worker is ready. Raises WireError also as `ServerLifecycle.addresses` does."""
-        self.members.worker_calls(worker, incarnation, now)
+        member = self.members.worker_calls(worker, incarnation, now)
         addresses = self.servers.addresses()
+        member.state = ProcessState.ALIVE
         self.start_waits.came(worker)
         return WorkerWelcome(addresses, self.phases.data_known)
 
@@ -636,7 +638,7 @@ class Job:
     def training_allowed(self, now: float) -> None:
         """As many workers as --min-workers asks for are there.
 
-        An event of its own: who is there is known from calls that are none.
+        An event of its own: whoever asks as they are may get no task, which is no event.
         """
         del now
         self._assignments.allow_training()
@@ -767,6 +769,6 @@ class Job:
         with BAD_REQUEST if the outcome is not one of such a task.
         """
         member = self.members.worker_calls(worker, incarnation, now)
-        self.work.copies.acknowledged(worker, incarnation, acknowledged)
-        if self._assignments.reported(member, task_id, outcome, version, trained, now):
+        said = outcome, version, trained, acknowledged
+        if self._assignments.reported(member, task_id, *said, now):
             self.checkpoints.tick(now)

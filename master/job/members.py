@@ -10,6 +10,7 @@ import enum
 from collections import Counter
 from dataclasses import dataclass, field
 
+from shoal.master.job.heard import hears, uses_heard
 from shoal.master.job.launcher import Exited
 from shoal.master.job.restarts import Restarts
 from shoal.master.work.failures import Failure
@@ -26,6 +27,10 @@ class ProcessState(enum.Enum):
     DEAD = "dead"  # ended, or taken for dead; its calls are refused
 
 
+@hears(
+    *("last_seen", "running", "slow_at", "stage_seconds", "steps_done"),
+    *("stages_before", "steps_before"),
+)
 @dataclass
 class WorkerMember:
     """One worker. Fields after `restarts` are of the current incarnation."""
@@ -96,6 +101,7 @@ class WorkerMember:
     slow_at: str = ""
     """What one of its threads has been at for far longer than usual, in words; "" for nothing."""
 
+    @uses_heard
     def rest(self) -> None:
         """The incarnation has ended, or is taken for dead; what it did is kept."""
         self.state = ProcessState.DEAD
@@ -123,6 +129,11 @@ class WorkerMember:
         return self.incarnation
 
 
+@hears(
+    *("started", "running", "progress", "progressed", "answered", "told"),
+    *("version", "staleness", "age", "wants_checkpoint"),
+    *("trained_seconds", "trained_cpu_seconds"),
+)
 @dataclass
 class ServerMember:
     """One server. `absences` to `bereft` tell how --durability=log protected its updates."""

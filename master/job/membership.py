@@ -7,6 +7,7 @@ is for worker_lifecycle.py, server_lifecycle.py and supervisor.py to decide. No 
 from __future__ import annotations
 
 from shoal.config.job import JobConfig
+from shoal.master.job.heard import hears
 from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.proto import shoal_pb2 as pb
@@ -25,6 +26,7 @@ SLOW_SECONDS = 4.0
 """For which a thing may last before it is told that it has not ended."""
 
 
+@hears("_longest_step")
 class Membership:
     """The members of the job that `config` describes, by id, and who of them counts as what.
 
@@ -183,7 +185,6 @@ class Membership:
         if incarnation < member.incarnation or member.state == ProcessState.DEAD:
             raise WireError(pb.FENCED, f"{worker}.{incarnation} was taken for dead")
         member.last_seen = now
-        member.state = ProcessState.ALIVE
         return member
 
     def register_server(

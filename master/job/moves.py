@@ -19,6 +19,7 @@ from shoal.base.transitions import Transitions
 from shoal.base.words import counted, size
 from shoal.config.job import JobConfig
 from shoal.master.job.departures import Departures
+from shoal.master.job.heard import hears
 from shoal.master.job.instructions import (
     Instruction,
     MoveSlots,
@@ -48,7 +49,6 @@ class Moving(enum.Enum):
     """Where the next move stands."""
 
     IDLE = "none is under way"
-    ORDERED = "one is to begin"
     BEGUN = "rows move"
     SETTLING = "it is decided, or given up, and the servers are told"
 
@@ -56,8 +56,7 @@ class Moving(enum.Enum):
 TRANSITIONS = Transitions(
     "the move under way",
     {
-        Moving.IDLE: {Moving.ORDERED, Moving.BEGUN, Moving.IDLE},
-        Moving.ORDERED: {Moving.BEGUN, Moving.IDLE},
+        Moving.IDLE: {Moving.BEGUN, Moving.IDLE},
         Moving.BEGUN: {Moving.SETTLING, Moving.IDLE},
         Moving.SETTLING: {Moving.IDLE, Moving.SETTLING},
     },
@@ -67,6 +66,7 @@ TRANSITIONS = Transitions(
 _TABLES = ("routing", "_next", "_wanted")
 
 
+@hears("ordered")
 class Moves:
     """The moves of one job.
 
@@ -74,7 +74,7 @@ class Moves:
     that were completed and given up. wants_checkpoint: a move was completed, and no checkpoint has
     been begun since. former_dense: how many servers kept logs, where others keep them now, and
     those before are needed until a checkpoint is complete; else 0. departures: servers that were
-    told to end.
+    told to end. ordered: the table of a move that is to begin, if nothing else is wanted before.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class Moves:
         self.former_dense = 0
         self.departures = Departures()
         self._stage = Moving.IDLE
+        self.ordered: pb.RoutingTable | None = None
         self._next: Routing | None = None  # the table that the move under way leads to
         self._wanted: Routing | None = None  # by weights, once
         self._spreading = False  # equal shares of another number of servers are not reached yet
@@ -116,12 +117,12 @@ class Moves:
     @property
     def under_way(self) -> bool:
         """Whether a move is under way, or about to be."""
-        return self._stage is not Moving.IDLE
+        return self.ordered is not None or self.begun_or_settling
 
     @property
     def begun_or_settling(self) -> bool:
         """Whether rows move, by the journal: a move that is about to begin is not in it."""
-        return self._stage in (Moving.BEGUN, Moving.SETTLING)
+        return self._stage is not Moving.IDLE
 
     @property
     def pending(self) -> bool:
@@ -131,6 +132,15 @@ class Moves:
 
     def _go(self, target: Moving) -> None:
         self._stage = TRANSITIONS.step(self._stage, target)
+        self.ordered = None
+
+    def _equal(self) -> bool:
+        """Whether the servers that are wanted have equal shares, but for those that are absent."""
+        servers = self.servers_wanted
+        if servers != self.routing.servers:
+            return False
+        owners = balanced(self.routing.owners, servers, absent=self.routing.absent)
+        return np.array_equal(owners, self.routing.owners)
 
     # ------------------------------------------------------------ what is wanted
 
@@ -146,12 +156,13 @@ class Moves:
     def want_servers(self, count: int, why: str, now: float) -> None:
         """From now on so many servers are wanted."""
         self.servers_wanted = count
-        self._spreading = True
+        self.ordered = None  # by what was wanted before
+        self._spreading = self._next is not None or not self._equal()
         self._tries = 0
         reason = f": {why}" if why else ""
         self._record.note(now, f"{counted(count, 'server')} from now on{reason}")
         self._have_joiners(now)
-        if not self.under_way:
+        if not self.begun_or_settling:
             self._dismiss()
 
     def _have_joiners(self, now: float) -> None:
@@ -203,6 +214,7 @@ class Moves:
     def want_table(self, table: pb.RoutingTable, why: str, now: float) -> None:
         """Slots are to be where this table says."""
         self._spreading = False
+        self.ordered = None
         self._wanted = Routing.from_message(table)
         self._tries = 0
         self._record.note(now, why)
@@ -258,12 +270,10 @@ class Moves:
             owners = balanced(self.routing.owners, self.servers_wanted, absent=staying)
             same = not changes and len(absent) == len(self.routing.absent)
             if same and np.array_equal(owners, self.routing.owners):
-                self._spreading = False  # the number is again what it was
                 return None
-        elif self._wanted is not None and self._wanted.servers == self.routing.servers:
+        elif self._wanted is not None:
             owners = self._wanted.owners
         else:
-            self._wanted = None
             return None
         return owners
 
@@ -291,12 +301,12 @@ class Moves:
             owners = first_step(self.routing, owners, self._members.servers)
             servers = max(servers, int(owners.max()) + 1)
         table = self._table(owners, servers, [each for each in absent if each < servers])
-        self._go(Moving.ORDERED)
-        self._instructions.append(MoveSlots(table.to_message()))
+        self.ordered = table.to_message()
+        self._instructions.append(MoveSlots(self.ordered))
 
     def called_off(self) -> None:
         """The move that was about to begin does not: meanwhile rows have to stay."""
-        self._go(Moving.IDLE)
+        self.ordered = None
 
     def begun(self, table: pb.RoutingTable) -> None:
         """Rows begin to move."""
@@ -313,13 +323,11 @@ class Moves:
             self.former_dense = before.dense
         if self._spreading:
             self._wanted = None
-            shares = np.bincount(table.owners, minlength=table.servers)
-            equal = shares.max() - shares.min() <= 1
-            self._spreading = table.servers != self.servers_wanted or not equal
+            self._spreading = not self._equal()
         elif self._wanted is not None and np.array_equal(table.owners, self._wanted.owners):
             self._wanted = None
         self._go(Moving.SETTLING)
-        if table.absent != before.absent:
+        if (table.servers, table.absent) != (before.servers, before.absent):
             self._wanted = None
         for server in map(ServerId, sorted(set(table.present) - set(before.present))):
             self._members.server_joined(server)
@@ -357,6 +365,7 @@ class Moves:
         """The move was given up, and all servers know it: the table stays."""
         leaving = () if self._next is None else self._next.absent
         self._next = None
+        self._spreading = self._spreading and not self._equal()
         for server in map(ServerId, leaving):
             if (member := self._members.servers.get(server)) is not None:
                 self.departures.refuse(Start(server, member.incarnation))
@@ -377,21 +386,21 @@ class Moves:
     def _give_up(self) -> None:
         self.servers_wanted, self._wanted, self._tries = self.routing.servers, None, 0
         self._spreading = False
+        self.ordered = None
         self._dismiss()
 
     def joiner_failed(self, why: str, now: float) -> None:
         """A server that was to come cannot be started."""
         self._record.note(now, f"warning: {why}. The servers stay as they are")
-        if not self.under_way:
+        if not self.begun_or_settling:
             self._give_up()
 
     # ------------------------------------------------------------ other masters, other courses
 
     def master_restarted(self) -> None:
         """Have the servers be told which table holds, if a move was under way."""
-        if self._stage is Moving.ORDERED:
-            self._go(Moving.IDLE)
-        if self._stage in (Moving.BEGUN, Moving.SETTLING):
+        self.ordered = None
+        if self.begun_or_settling:
             decided = self._stage is Moving.SETTLING
             self._instructions.append(SettleServers(decided))
 
@@ -410,6 +419,7 @@ class Moves:
             self.routing = Routing.even(config.num_ps, epoch)
         self.servers_wanted = config.num_ps
         self._stage, self._next, self._wanted = Moving.IDLE, None, None
+        self.ordered = None
         self._spreading = False
         self._tries, self._after = 0, 0.0
         self.former_dense = 0

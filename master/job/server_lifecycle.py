@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from shoal.config.job import JobConfig
 from shoal.master.job import supervisor
+from shoal.master.job.heard import hears
 from shoal.master.job.instructions import (
     AdoptProcess,
     ConfirmServers,
@@ -39,6 +40,7 @@ ABSENT_PAUSE = 60.0
 """Seconds before a server that the job can do without is started again, if it failed too often."""
 
 
+@hears("_asked")
 class ServerLifecycle:
     """The servers of a job."""
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from shoal.config.job import JobConfig
 from shoal.master.job import supervisor
+from shoal.master.job.heard import uses_heard
 from shoal.master.job.instructions import (
     AdoptProcess,
     FenceWorker,
@@ -114,6 +115,8 @@ class WorkerLifecycle:
     def give_back(self, member: WorkerMember, now: float) -> None:
         """There is nothing left for a worker to do, which will end when it hears so."""
         member.draining = member.given_back = True
+        for each in (self._clocks, self._updates):
+            each.leave(member.id)
         self._record.note(now, f"{member.id} is given back: there is nothing left for it to do")
 
     def call_back(self, now: float) -> None:
@@ -168,6 +171,7 @@ class WorkerLifecycle:
             if failure.server is not None:
                 self._servers.missed(ServerId(failure.server), member.id, now)
 
+    @uses_heard
     def _rest(self, member: WorkerMember) -> None:
         self._record.keep_stages(member.stage_seconds)
         member.rest()

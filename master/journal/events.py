@@ -171,7 +171,7 @@ def known_events(names: Iterable[str]) -> None:
 
 
 _TOLD_INSIDE = frozenset({"training_allowed", "worker_given_back"})
-"""Those that are events also where another call makes them: it follows from what is none."""
+"""Those that are events also where another call makes them, which may itself be none."""
 
 
 class RecordedJob(Job):

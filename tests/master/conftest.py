@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from shoal.master.work import lease_book
+from tests.master.decided import by_events_alone
 
 PATIENCE = 60.0
 
@@ -28,4 +29,11 @@ def leases_are_packed_soon():
     """Leases are packed three at a time: the jobs here are small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lease_book, "PACKED_TOGETHER", 3)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def events_are_decided_by_events():
+    """No event of any job here reads what only other calls set."""
+    with by_events_alone():
         yield

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import json
 import random
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from dataclasses import is_dataclass, replace
+from typing import Any, ClassVar
 
 from google.protobuf.message import Message
 
 from shoal.config.job import JobConfig
-from shoal.master.job.instructions import ApplyUpdate, FenceWorker, KillProcess, StartProcess
+from shoal.master.job.instructions import (
+    ApplyUpdate,
+    FenceWorker,
+    Instruction,
+    KillProcess,
+    StartProcess,
+)
 from shoal.master.job.members import ProcessState
 from shoal.master.job.membership import START_TIMEOUT_SECONDS
 from shoal.master.job.updates import Gradient
@@ -58,7 +65,7 @@ def state(
         return [inner(each) for each in value]
     if isinstance(value, (set, frozenset)):
         return sorted(str(each) for each in value)
-    slots = getattr(type(value), "__slots__", ()) if dataclasses.is_dataclass(value) else ()
+    slots = getattr(type(value), "__slots__", ()) if is_dataclass(value) else ()
     plain = isinstance(value, enum.Enum) or callable(value)
     if (slots or hasattr(value, "__dict__")) and not plain:
         if id(value) not in known:
@@ -98,7 +105,7 @@ class RandomJob:
         self.running: set[Start] = set()
         self.fences: list[FenceWorker] = []
         self.updates: deque[int] = deque()
-        self.gradients = 0
+        self.gradients = self.pushes = 0
         self.done: dict[WorkerId, int] = {}
         self.version = 0
         self.clock: dict[WorkerId, int] = {}
@@ -120,17 +127,25 @@ class RandomJob:
         if self.job.members.workers[WorkerId(0)].state == ProcessState.PLANNED:
             self.job.begin(self.now)
         else:
-            with contextlib.suppress(WireError):
-                self.draw.choice(self._CHOICES)(self)
+            self.happens()
         for each in self.job.take_instructions():
-            if isinstance(each, StartProcess):
-                self.running.add(each.start)
-            elif isinstance(each, FenceWorker):
-                self.fences.append(each)
-            elif isinstance(each, ApplyUpdate):
-                self.updates.append(each.update.number)
-            elif isinstance(each, KillProcess) and each.start in self.running:
-                self._exit(each.start)
+            self.instructed(each)
+
+    def happens(self) -> None:
+        """One of the things that can happen to a job that has begun."""
+        with contextlib.suppress(WireError):
+            self.draw.choice(self.CHOICES)(self)
+
+    def instructed(self, each: Instruction) -> None:
+        """What the job wants done in its world."""
+        if isinstance(each, StartProcess):
+            self.running.add(each.start)
+        elif isinstance(each, FenceWorker):
+            self.fences.append(each)
+        elif isinstance(each, ApplyUpdate):
+            self.updates.append(each.update.number)
+        elif isinstance(each, KillProcess) and each.start in self.running:
+            self._exit(each.start)
 
     def _any_worker(self) -> tuple[WorkerId, int]:
         workers = [s for s in self.running if isinstance(s.process, WorkerId)]
@@ -170,7 +185,12 @@ class RandomJob:
         beat = outcomes.Heartbeat(
             task.id if task else 0, self.done.get(worker, 0), self.version, 0.5, 1
         )
+        beat = replace(beat, acknowledged=self._acknowledged())
         self.job.heartbeat(worker, incarnation, beat, self.now)
+
+    def _acknowledged(self) -> int:
+        self.pushes += self.draw.randrange(3)
+        return self.pushes
 
     def _offer(self) -> None:
         worker, incarnation = self._any_worker()
@@ -231,7 +251,8 @@ class RandomJob:
             trained = outcomes.Trained(done, self.draw.choice((done, task.records)))
         task_id = task.id if task is not None else self.draw.randrange(9)
         self.job.task_reported(
-            worker, incarnation, task_id, outcome, self.version, self.now, trained
+            *(worker, incarnation, task_id, outcome, self.version, self.now, trained),
+            acknowledged=self._acknowledged(),
         )
         self.done.pop(worker, None)  # one leased ahead is at work now
 
@@ -290,7 +311,7 @@ class RandomJob:
         if self.draw.random() < 0.01:
             self.job.stop("enough", self.now)
 
-    _CHOICES = (
+    CHOICES: ClassVar[tuple[Callable[..., None], ...]] = (
         *[_register] * 3,
         *[_ask] * 5,
         *[_ask_ahead] * 3,
