@@ -71,7 +71,7 @@ class Schedule:
         return bool(by_steps or (self._seconds and now - self._time >= self._seconds))
 
 
-@hears("_ordered", "_wanted")
+@hears("_ordered", "_wanted", "_yields")
 class Checkpoints:
     """The checkpoints of one job.
 
@@ -94,6 +94,7 @@ class Checkpoints:
         self._needs_first = bool(config.begins_with)
         self._taking = Taking.IDLE
         self._ordered = False  # one is to begin
+        self._yields = False  # after one, a move has the turn
         self._schedule = Schedule(config)
         self._wanted = self._needs_first
         self._asked_after = 0.0
@@ -194,7 +195,9 @@ class Checkpoints:
         # While rows move, none of the servers has all that is its own, and nothing else.
         if self.under_way or self._moves.under_way or not self._members.servers_ready:
             return
-        if not self._due(now):
+        moves = self._moves.pending or self._moves.departures.serving(self._members)
+        urgent = self._phases.saves or self.drains.wanted
+        if (self._yields and moves and not urgent) or not self._due(now):
             return
         self._ordered = True
         self._wanted = False
@@ -237,6 +240,10 @@ class Checkpoints:
         drains = self.drains.wanted and not self._moves.departures.serving(self._members)
         return due or asked or self._wanted or moved or drains
 
+    def moves_had_their_turn(self) -> None:
+        """No move has been ordered that could be: another checkpoint may follow the last one."""
+        self._yields = False
+
     def draining(self, start: Start, now: float) -> str | None:
         """A server was told to end, and takes no more pushes.
 
@@ -270,6 +277,7 @@ class Checkpoints:
         copies.checkpoint_taken(taken.number, [each.number for each in self.kept.all])
         if final and self._last.has_all(self._phases.returns):
             self._phases.saved(now)
+        self._yields = True
         self.tick(now)
 
     def _keep(self, taken: Taken) -> None:
@@ -302,6 +310,7 @@ class Checkpoints:
         given_up = final and self._last.failed(now, only=only)
         if given_up and self._last.has_all(self._phases.returns):
             self._phases.saved(now, lacks=reason)
+        self._yields = True
         self.tick(now)
 
     @property

@@ -271,9 +271,12 @@ class Job:
             self.fail(Failure.internal(late), now)
         if self.phases.workers_needed is None and self.members.given_back:
             self.workers_called_back(now)
-        self.checkpoints.tick(now)
-        still = not self.checkpoints.under_way and self.work.follow_ups.idle
+        still = not (self.checkpoints.under_way or self.checkpoints.drains.pending)
+        still = still and self.work.follow_ups.idle
+        # Before checkpoints, which one may ask for at once after another; and a move asks for one.
         self.moves.tick(self.phases.phase, now, may_move=still)
+        self.checkpoints.moves_had_their_turn()
+        self.checkpoints.tick(now)
         self.servers.tick()
         self._autoscale(now)
         self._autoscale_servers(now)
@@ -317,8 +320,10 @@ class Job:
         training = self.phases.phase is Phase.TRAINING and self.members.servers_ready
         if not (self.server_scaler.wants and training) or self.moves.pending:
             return
-        absent = len(self.moves.routing.absent)
-        found = self.server_scaler.look(self.members, self.servers.memory.of, now, absent)
+        moves = self.moves
+        absent = len(moves.routing.absent)
+        forecast = self.servers.memory.of
+        found = self.server_scaler.look(self.members, forecast, now, absent, moves.count)
         if found is None:
             return
         if resource := self.config.budget.lacks(self.members.workers_wanted, found.servers):

@@ -7,11 +7,13 @@ placement.py's. Servers are not taken away: rows that have grown stay.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.base.words import size
 from shoal.config.options import JobOptions
+from shoal.master.job.heard import hears
 from shoal.master.job.members import ServerMember
 from shoal.master.job.membership import Membership
 
@@ -34,6 +36,7 @@ class MoreServers:
     why: str
 
 
+@hears("_began", "_used", "_busy", "_said", "_moves", "_moved")
 class ServerScaler:
     """Decides for one job. wants: whether it is to decide at all; acts: or only says so.
 
@@ -51,6 +54,7 @@ class ServerScaler:
         self._used: dict[tuple[int, int], tuple[float, float]] = {}
         self._busy = 0
         self._said = 0
+        self._moves, self._moved = 0, -math.inf
 
     def is_news(self, found: MoreServers) -> bool:
         """Whether the job has not said so already, where it only says what it would do."""
@@ -63,16 +67,23 @@ class ServerScaler:
         forecast: Callable[[int], int],
         now: float,
         absent: int = 0,
+        moves: int = 0,
     ) -> MoreServers | None:
         """What to do now, if anything. To be asked while the job trains and no rows move.
 
-        absent: servers that have nothing now, and will have their share again.
+        absent: servers that have nothing now, and will have their share again. moves: how many have
+        ended; after one, memory is judged when it has been told since, and --scale-seconds later,
+        since tables are compacted first.
         """
         servers = list(members.servers.values())
         count = len(servers) + absent
         if count >= self._most:
             return None
-        why = self._memory(servers, forecast) or self._processors(servers, now)
+        if moves != self._moves:
+            self._moves, self._moved = moves, now
+        told = all(each.answered > self._moved for each in servers)
+        judged = told and now >= self._moved + self._seconds
+        why = (self._memory(servers, forecast) if judged else "") or self._processors(servers, now)
         return MoreServers(count + 1, why) if why else None
 
     def _memory(self, servers: list[ServerMember], forecast: Callable[[int], int]) -> str:

@@ -411,3 +411,31 @@ def test_an_export_waits_until_no_rows_move_and_rows_until_no_export_is_due():
     assert not [each for each in other.instructions() if isinstance(each, MoveSlots)]
     other.job.task_reported(w(0), 0, task.id, Done(), 0, 3.0)
     assert [each for each in other.instructions() if isinstance(each, MoveSlots)]
+
+
+def test_a_move_has_the_turn_after_a_checkpoint_that_is_due_again_at_once():
+    world = World(checkpoint_steps=0, checkpoint_seconds=9.0)
+    job = world.job
+    job.tick(2.0)
+    job.tick(12.0)
+    assert TakeCheckpoint() in job.take_instructions()
+    job.checkpoint_begun(12.0)
+    world.want(2, 13.0)
+    job.checkpoint_taken(Taken(1, 1, 1, 10.0), False, 22.0)
+    finish_next(job, w(0), Done(), now=22.0)  # which looks whether a checkpoint is due, too
+    assert not any(isinstance(each, TakeCheckpoint) for each in job.take_instructions())
+    (move,) = [each for each in world.instructions(22.5) if isinstance(each, MoveSlots)]
+    job.move_begun(move.table, 23.0)
+    job.move_committed(23.0)
+    job.move_ended(8192, 10, 1000, 1.0, 0.1, 23.0)
+    assert TakeCheckpoint() in job.take_instructions()
+
+
+def test_a_server_that_waits_for_a_checkpoint_goes_before_a_move():
+    world = World(num_ps=2)
+    job = world.job
+    world.want(3)
+    assert job.server_draining(ServerId(1), 0, 2.0).outcome is None
+    made = world.instructions()
+    assert TakeCheckpoint() in made
+    assert not any(isinstance(each, MoveSlots) for each in made)

@@ -93,3 +93,17 @@ def test_no_server_comes_that_the_budget_does_not_allow():
     assert len(said) == 1
     assert "--max-cpu allows no further server, and ps-0 will need" in said[0]
     assert job.moves.servers_wanted == 2
+
+
+def test_memory_is_judged_after_a_move_when_it_was_told_since_and_tables_are_compacted():
+    job = job_of()
+    scaler = ServerScaler(job.config)
+    for server in (0, 1):
+        told(job, server, memory=int(3.5 * GB))
+    assert scaler.look(job.members, lambda _: 0, 1.0) is not None
+    assert scaler.look(job.members, lambda _: 0, 2.0, moves=1) is None
+    assert scaler.look(job.members, lambda _: 0, 12.0, moves=1) is None  # as told before it
+    for member in job.members.servers.values():
+        member.answered = 11.0
+    assert scaler.look(job.members, lambda _: 0, 11.5, moves=1) is None
+    assert scaler.look(job.members, lambda _: 0, 12.0, moves=1) is not None
