@@ -55,6 +55,10 @@ class Assignments:
         self._leases = state.leases
         self._allowed = min_workers <= 1  # who asks is there
 
+    def resumed(self) -> None:
+        """The job goes on with new workers, of which training waits for so many again."""
+        self._allowed = self._min_workers <= 1
+
     def wanted(self, member: WorkerMember, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
         worker = member.id

@@ -172,6 +172,7 @@ class Job:
         number, version = (restored.number, restored.version) if restored is not None else (0, 0)
         self.work.copies.resumed(self.config.num_ps, number, shards, in_model, now)
         self.outcomes.resumed()
+        self._assignments.resumed()
         self.phases.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)
         self.servers.start_all(now)
         self._workers.start_all(now)

@@ -131,10 +131,12 @@ class PhaseMachine:
     def workers_needed(self) -> int | None:
         """How many workers the rest of the work can occupy, at least 1; None: all there are.
 
+        That is not known before all data are described.
+
         While the last checkpoint is taken, waiting workers are kept: training may begin again
         after it.
         """
-        if self.phase not in _LAST:
+        if self.phase not in _LAST or not self._work.description.complete:
             return None
         return max(1, self._work.tasks_left(self.phase))
 

@@ -62,12 +62,13 @@ class TaskOutcomes:
                 result = work.evaluations.metrics_in(task, metrics, version, work.epoch)
                 numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
                 logger.info("evaluation at version %d: %s", result.version, numbers)
-                self._stop_training(stop, now)
+                self._stop_training(stop, result.version, now)
                 self._follow_rules(now)
             case outcomes.Done(stop):
                 self._ended(task, outcomes.Trained(task.records, task.records), now)
                 work.complete(task)
-                self._stop_training(stop if task.kind == pb.TRAIN else None, now)
+                stop = stop if task.kind == pb.TRAIN else ""
+                self._stop_training(stop, self._phases.version, now)
             case outcomes.DataDescribed():
                 for note in outcome.notes:
                     self._record.note(now, note)
@@ -195,22 +196,22 @@ class TaskOutcomes:
 
     def _follow_rules(self, now: float) -> None:
         """Do what the evaluations so far say."""
-        results, rules = self._work.evaluation_results, self._work.rules
+        results, rules = self._work.evaluations.course, self._work.rules
         try:
-            self._stop_training(rules.reason(results), now)
+            self._stop_training(rules.reason(results), results[-1].version, now)
             training = self._phases.phase == Phase.TRAINING
             for said in self._work.follow_ups.follow(rules, results, training=training):
                 self._record.note(now, said)
         except UnknownMetricError as error:
             self._phases.give_up(Failure.of_user(str(error)), now)
 
-    def _stop_training(self, reason: str | None, now: float) -> None:
-        """Give out no more training tasks, if there is a reason."""
+    def _stop_training(self, reason: str | None, version: int, now: float) -> None:
+        """Give out no more training tasks, if there is a reason, by the model of this version."""
         board = self._work.board
         if reason and self._phases.phase == Phase.TRAINING:
             if not board.all_leased:
                 self._record.note(now, f"training ends early: {reason}")
-            board.stop()
+            board.stop(version)
 
 
 def _key(task: Task) -> tuple[pb.TaskKind, int, tuple[str, ...]]:

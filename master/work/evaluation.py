@@ -150,6 +150,9 @@ class Evaluations:
     complete: whether these are all there are; without, rounds wait.
     every_versions: a round is due whenever the model version passes a multiple of
         this; 0 for never.
+
+    results: of all rounds that have ended. course: those of them whose model the present one has
+    grown from, which rules are to look at: not of what a resumption has lost.
     """
 
     def __init__(
@@ -174,6 +177,7 @@ class Evaluations:
         self._due = False
         self._rounds = 0
         self.results: list[EvaluationResult] = []
+        self.course: list[EvaluationResult] = []
 
     def extend(
         self, sources: Sequence[Source], *, complete: bool, version: int, epoch: int
@@ -194,6 +198,7 @@ class Evaluations:
         """The job goes on with the model at `version`; a round under way is given up."""
         self._round = None
         self._due = False
+        self.course = [each for each in self.course if each.version <= version]
         self._bad.clear()
         self._multiples = version // self._every if self._every else 0
 
@@ -319,6 +324,7 @@ class Evaluations:
             current.version, current.epoch, metrics, current.tasks.records_total
         )
         self.results.append(result)
+        self.course.append(result)
         self._round = None
         if self._due:
             self._due = False

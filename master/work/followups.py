@@ -96,10 +96,17 @@ class FollowUps:
         if position is not None:
             self.export(position)
 
-    def resume(self) -> None:
-        """The job goes on with new processes: an export under way is given up."""
+    def resume(self, rules: Rules, results: Sequence[EvaluationResult]) -> None:
+        """The job goes on from a model that came after these evaluations, with new processes.
+
+        An export under way is given up.
+        """
         self._queue = None
         self._again = None
+        if self.exported is not None and self.exported >= len(results):
+            self.exported = None
+        if rules.plateau is not None and self.rate_reductions:
+            self.rate_reductions = rules.plateau.reductions(results)
         self.checkpoint_wanted = self.best_checkpoint = False
 
     def export_holds(self, rules: Rules, results: Sequence[EvaluationResult]) -> bool:

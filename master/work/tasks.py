@@ -80,6 +80,7 @@ class TaskBoard:
         }
         self._epochs = Epochs(self._parts, **self._shape)
         self._stopped = False
+        self._stopped_at = 0  # the version of the model, then
         self._next_id = next_id
         self._requeued: deque[Task] = deque()
         self._queue = TrainingQueue()
@@ -127,11 +128,13 @@ class TaskBoard:
                 opened.replace(source, self._position(source, record), self._without_bad)
         self._queue.join(opened)
 
-    def resume(self, in_model: Iterable[Interval], times: int) -> None:
+    def resume(self, in_model: Iterable[Interval], times: int, version: int = 0) -> None:
         """Go on from a model that holds just these intervals; all else is to be trained.
 
-        times: how often the job has been resumed, this time too.
+        times: how often the job has been resumed, this time too. version: of the model. If training
+        was stopped after it, it goes on: what was lost since is to be trained again.
         """
+        self._stopped = self._stopped and version >= self._stopped_at
         intervals = list(in_model)
         coverage = Coverage(self.sources, self._epochs.count)
         self.epoch = max((each.epoch for each in intervals), default=0)
@@ -203,12 +206,14 @@ class TaskBoard:
         queued = any(task.id == task_id for task in (*self._lost, *self._requeued))
         return queued or self._queue.waits(task_id) or task_id >= self._next_id.next
 
-    def stop(self) -> None:
+    def stop(self, version: int = 0) -> None:
         """Give out no more tasks; what is leased is trained to its end.
 
-        What was not given out stays pending in the ledger, as not reached.
+        What was not given out stays pending in the ledger, as not reached. version: of the model
+        that it was decided by; of several decisions the first counts.
         """
-        self._stopped = True
+        if not self._stopped:
+            self._stopped, self._stopped_at = True, version
 
     @property
     def finished(self) -> bool:

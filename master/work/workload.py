@@ -307,7 +307,7 @@ class Workload:
             task = Task(self._next_id(), pb.FINISH_PREDICTION, position=total, skipped=skipped)
             self._queue = TaskQueue([task], self._next_id)
         elif phase == Phase.EXPORTING and self.follow_ups.export_holds(
-            self.rules, self.evaluation_results
+            self.rules, self.evaluations.course
         ):
             self._queue = self._nothing()
         elif (kind := ALONE_IN.get(phase)) is not None:
@@ -320,9 +320,9 @@ class Workload:
         self.failures.resumed(max_bad_records)
         self._queue = self._nothing()
         self.description.resume()
-        self.board.resume(in_model, times)
+        self.board.resume(in_model, times, version)
         self.evaluations.resume(version)
-        self.follow_ups.resume()
+        self.follow_ups.resume(self.rules, self.evaluations.course)
 
     # ------------------------------------------------------------ giving out
 
