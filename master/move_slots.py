@@ -154,6 +154,7 @@ class SlotMover:
         the moment.
         """
         told: dict[ServerId, int | None] = {}
+        warned: set[ServerId] = set()
         while not self._ending.is_set():
             left = {
                 server: place
@@ -165,19 +166,25 @@ class SlotMover:
             with ThreadPoolExecutor(len(left), thread_name_prefix="move") as threads:
                 end = partial(self._end_move, *table())
                 heard = dict(zip(left, threads.map(end, left.keys(), left.values()), strict=True))
-            told |= {server: left[server].incarnation for server, said in heard.items() if said}
-            if not all(heard.values()):
+            failed = {server: error for server, error in heard.items() if error is not None}
+            told |= {server: left[server].incarnation for server in heard.keys() - failed.keys()}
+            for server, error in failed.items():
+                away = isinstance(error, CallError) or server in warned
+                warned.add(server)
+                level = logging.DEBUG if away else logging.WARNING
+                logger.log(level, "%s was not told that a move is over: %s", server, error)
+            if failed:
                 self._ending.wait(AGAIN_SECONDS)
 
     def _end_move(
         self, table: pb.RoutingTable, attempt: int, server: ServerId, place: Place
-    ) -> bool:
+    ) -> Exception | None:
+        """Why a server was not told, also of an error of its own: it takes no push until it is."""
         try:
             self._servers.end_move(server, place, table, attempt)
-        except CallError as error:
-            logger.debug("%s was not told that a move is over: %s", server, error)
-            return False
-        return True
+        except (CallError, RuntimeError) as error:
+            return error
+        return None
 
 
 class _Move:
@@ -319,7 +326,7 @@ class _Move:
     def _set_routing(self, server: ServerId, place: Place) -> None:
         try:
             self._servers.set_routing(server, place, self._message)
-        except CallError as error:
+        except (CallError, RuntimeError) as error:
             # It hears it with the end of the move, or when it registers.
             logger.debug("%s was not told of the new table: %s", server, error)
 

@@ -301,12 +301,15 @@ class ServerWork:
         before, there = self._job.apply(lambda job, _: (job.moves.routing, _there(job, message)))
         decided = False
 
-        def commit(places: Mapping[ServerId, Place]) -> None:
+        def committed(places: Mapping[ServerId, Place], job: Job, now: float) -> None:
             nonlocal decided
-            self._job.answer(partial(_commit_move, message, places))
-            decided = True
+            _commit_move(message, places, job, now)
+            decided = True  # whatever becomes of its writing: the job goes by it
 
-        attempt = self._job.answer(partial(_begin_move, message))
+        def commit(places: Mapping[ServerId, Place]) -> None:
+            self._job.apply(partial(committed, places))
+
+        attempt = self._job.apply(partial(_begin_move, message))
         if attempt is None:
             return
         try:
@@ -336,7 +339,7 @@ class ServerWork:
             self._job.apply(lambda job, now: job.move_failed(why, now))
 
     def _table(self) -> tuple[pb.RoutingTable, int]:
-        return self._job.answer(lambda job, _: (job.moves.routing.to_message(), job.moves.attempt))
+        return self._job.apply(lambda job, _: (job.moves.routing.to_message(), job.moves.attempt))
 
     def _fixed(self) -> dict[str, Any]:
         return self._job.apply(_fixed) | {"journal": position_json(self._job.position())}
