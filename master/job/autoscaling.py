@@ -89,7 +89,7 @@ class Autoscaler:
         """
         if allowed is not None:
             self.search.limit(max(self._least, min(self._most, allowed)))
-        workers = _in_training(members, now)
+        workers = _in_training(members, now, self._evaluating)
         window = self._window
         if workers is None:
             self._window = None
@@ -119,17 +119,20 @@ class Autoscaler:
         return speed if enough and speed > 0 else None
 
 
-def _in_training(members: Membership, now: float) -> dict[tuple[int, int], _Trained] | None:
+def _in_training(
+    members: Membership, now: float, evaluating: int
+) -> dict[tuple[int, int], _Trained] | None:
     """All wanted workers, by index and incarnation; None while any is about to come or to go.
 
-    Without those that wait for room.
+    Without those that wait for room. evaluating: so many, the first ones, may never train.
     """
     found = {}
     for worker in members.workers.values():
         if worker.id.index < members.workers_wanted:
             if _waits_for_room(worker, now):
                 continue
-            if not trains(worker):
+            least = LEAST_STEPS if worker.id.index >= evaluating else 0
+            if not trains(worker, least):
                 return None
             done = _Trained(worker.steps_done, worker.stage_seconds.get("training", 0.0))
             found[worker.id.index, worker.incarnation] = done
@@ -143,7 +146,7 @@ def _waits_for_room(worker: WorkerMember, now: float) -> bool:
     return waits and now - worker.last_seen >= ROOM_SECONDS
 
 
-def trains(worker: WorkerMember) -> bool:
-    """Whether a worker is there, is to stay, and is past its first steps."""
+def trains(worker: WorkerMember, least: int = LEAST_STEPS) -> bool:
+    """Whether a worker is there, is to stay, and is past its first steps, at least so many."""
     here = worker.state == ProcessState.ALIVE and not worker.draining
-    return here and worker.steps_done >= LEAST_STEPS
+    return here and worker.steps_done >= least

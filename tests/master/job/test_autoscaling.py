@@ -266,3 +266,11 @@ def test_no_more_workers_are_tried_than_the_budget_allows():
     assert scaler.search.measured(1, 10.0).workers == 2
     assert scaler.search.measured(2, 20.0).workers == 3
     assert scaler.search.measured(3, 30.0) is None
+
+
+def test_workers_that_evaluate_keep_nobody_from_measuring_the_others():
+    data = DataDescribed((Source("t", 10**7),), (Source("v", 100),))
+    fields = {"evaluation_workers": 1, "validation_data": "v", "evaluation_steps": 100000}
+    played = Played(knee, data=data, workers="3:8", num_workers=3, **fields)
+    played.seconds(60, evaluating=(w(0),))
+    assert played.wanted > 3
