@@ -7,6 +7,8 @@ waits for work or is dead holds nobody up. No I/O.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from shoal.master.work.ids import WorkerId
 
 
@@ -16,12 +18,15 @@ class Clocks:
     def __init__(self) -> None:
         self._clocks: dict[WorkerId, int] = {}
         self._training: set[WorkerId] = set()
+        # How many of those who train are at each clock: by a bound these are few, whoever trains.
+        self._at: Counter[int] = Counter()
         self._slowest = 0
 
     def clear(self) -> None:
         """All workers are new, of a job that was resumed."""
         self._clocks.clear()
         self._training.clear()
+        self._at.clear()
         self._slowest = 0
 
     @property
@@ -30,8 +35,7 @@ class Clocks:
 
         Never falls, so that what a worker was once allowed stays allowed.
         """
-        counted = [self._clocks[worker] for worker in self._training]
-        self._slowest = max(self._slowest, min(counted, default=0))
+        self._slowest = max(self._slowest, min(self._at, default=0))
         return self._slowest
 
     def allowed(self, slowest: int) -> None:
@@ -49,17 +53,25 @@ class Clocks:
         own is behind: whatever it had pushed is applied.
         """
         if worker not in self._training:
-            self._clocks[worker] = max(self._clocks.get(worker, 0), self.slowest)
+            clock = self._clocks[worker] = max(self._clocks.get(worker, 0), self.slowest)
             self._training.add(worker)
+            self._at[clock] += 1
 
     def leave(self, worker: WorkerId) -> None:
         """A worker has no training task, and gets none now."""
-        self._training.discard(worker)
+        if worker in self._training:
+            self._training.remove(worker)
+            self._gone_from(self._clocks[worker])
 
     def forget(self, worker: WorkerId) -> None:
         """A worker is dead; its successor is a new one."""
-        self._training.discard(worker)
+        self.leave(worker)
         self._clocks.pop(worker, None)
+
+    def _gone_from(self, clock: int) -> None:
+        self._at[clock] -= 1
+        if not self._at[clock]:
+            del self._at[clock]
 
     def next_told(self, worker: WorkerId, bound: int) -> int:
         """The clock at which a worker is to tell its clock again.
@@ -68,12 +80,13 @@ class Clocks:
         to twice as fast does not come to its bound before the slowest has told. When somebody has
         come there, each step is told.
         """
-        fastest = max((self._clocks[each] for each in self._training), default=0)
-        left = bound - (fastest - self.slowest)
+        left = bound - (max(self._at, default=0) - self.slowest)
         return self.of(worker) + max(1, left // 2)
 
     def advance(self, worker: WorkerId, clock: int) -> int:
         """A worker that trains is at `clock`; returns the slowest clock."""
-        if worker in self._training:
-            self._clocks[worker] = max(self._clocks[worker], clock)
+        if worker in self._training and clock > self._clocks[worker]:
+            self._gone_from(self._clocks[worker])
+            self._clocks[worker] = clock
+            self._at[clock] += 1
         return self.slowest

@@ -75,3 +75,18 @@ def test_a_worker_that_evaluates_holds_nobody_up():
     job.task_reported(w(1), 0, task.id, Done(), 2, 1.0)  # an evaluation is due
     take(job, w(1))
     assert job.clock_reported(w(0), 0, 7, 1.0).slowest == 7
+
+
+def test_what_is_looked_at_is_as_much_as_there_are_clocks_however_many_train():
+    clocks = Clocks()
+    for index in range(500):
+        clocks.enter(w(index))
+    for index in range(500):
+        clocks.advance(w(index), 1 + index % 3)
+    assert clocks._at == {1: 167, 2: 167, 3: 166}
+    for index in range(0, 500, 3):
+        clocks.leave(w(index))
+    assert (clocks.slowest, clocks.next_told(w(1), 4)) == (2, 3)
+    for index in range(500):
+        clocks.forget(w(index))
+    assert not clocks._at

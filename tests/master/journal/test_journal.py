@@ -32,7 +32,7 @@ from tests.master.random_jobs import RandomJob, differences, plain, state
 from tests.master.strategies import config, exited, finish_next, register, take, w
 
 SOMETIMES_UNTOLD = frozenset(
-    {"done", "_trained_once", "_repeated", "version", "_clocks", "_slowest", "_training"}
+    {"done", "_trained_once", "_repeated", "version", "_clocks", "_slowest", "_training", "_at"}
     | {"acknowledged", "_acknowledged"}
 )
 """What workers tell between two events, and again after a restart."""
