@@ -35,14 +35,16 @@ from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.phases import Phase
 from shoal.master.work.record import JobRecord
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.backoff import doubled_seconds
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 
-RETRY_SECONDS = 3.0
-"""Before a move that failed is tried again."""
+RETRY_SECONDS = (3.0, 60.0)
+"""Before a move that failed is tried again: first, which doubles, and at most."""
 
 TRIES = 5
-"""Moves that may fail, one after the other, until the servers stay as they are."""
+"""Moves that may fail, one after the other, until the servers stay as they are; not counted are
+those during which a server has died, which is started again."""
 
 
 class Moving(enum.Enum):
@@ -101,6 +103,7 @@ class Moves:
         self._spreading = False  # equal shares of another number of servers are not reached yet
         self._tries = 0
         self._after = 0.0
+        self._with: list[Start] = []  # the servers with which the move under way began
 
     def __getstate__(self) -> dict[str, Any]:
         # Tables as they travel: a job's state has no arrays.
@@ -312,7 +315,13 @@ class Moves:
         """Rows begin to move."""
         self._next = Routing.from_message(table)
         self.attempt += 1
+        self._with = self._alive()
         self._go(Moving.BEGUN)
+
+    def _alive(self) -> list[Start]:
+        there = self._members.servers_and_joining
+        alive = ProcessState.ALIVE
+        return [Start(each.id, each.incarnation) for each in there if each.state is alive]
 
     def committed(self, now: float) -> None:
         """The rows are where they are to be: from now on the new table holds."""
@@ -371,8 +380,8 @@ class Moves:
                 self.departures.refuse(Start(server, member.incarnation))
         self._go(Moving.IDLE)
         self.failures += 1
-        self._tries += 1
-        self._after = now + RETRY_SECONDS
+        self._tries += set(self._with) <= set(self._alive())
+        self._after = now + doubled_seconds(max(1, self._tries), *RETRY_SECONDS)
         said = f"warning: rows could not be moved, and stay where they are: {why}"
         # One that is not started again is of no use for another try.
         gone = any(each.state is ProcessState.DEAD for each in self._members.joining.values())

@@ -166,18 +166,34 @@ def test_the_last_servers_leave_and_come_again_as_other_incarnations():
 
 
 def test_a_move_that_fails_is_tried_again_and_given_up_in_the_end():
-    world = World()
+    world = World(worker_timeout_seconds=1000, server_timeout_seconds=1000)
     table, now = world.wanted(2), 2.0
     for attempt in range(1, 6):
         assert world.job.move_begun(table, now) == attempt
-        world.job.move_failed("a server died", now)
+        world.job.move_failed("a server has no memory", now)
         assert world.instructions(now) == ([] if attempt < 5 else [TerminateProcess(NEW)])
-        now += 3
+        now += 3 * 2 ** (attempt - 1)
+        assert attempt > 4 or world.instructions(now - 0.1) == []
         if attempt < 5:
             assert world.instructions(now) == [MoveSlots(table)]
     assert shares(world.job) == [16384]
     assert world.instructions(now) == []
     assert world.job.moves.servers_wanted == 1
+    world.again()
+
+
+def test_a_move_during_which_servers_die_is_tried_until_they_live():
+    world = World(relaunch_limit=100)
+    job, now = world.job, 2.0
+    world.wanted(2)
+    for incarnation in range(8):
+        job.move_begun(job.moves.ordered, now)
+        job.process_exited(exited(ServerId(0), incarnation), now)
+        job.move_failed("a server died meanwhile", now)
+        job.server_registered(ServerId(0), incarnation + 1, "host:0", now)
+        now += 3
+        assert any(isinstance(each, MoveSlots) for each in world.instructions(now))
+    assert job.moves.servers_wanted == 2
     world.again()
 
 
