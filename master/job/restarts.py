@@ -19,6 +19,10 @@ REST_SECONDS = 300.0
 """A failure this long ago makes no pause longer."""
 
 
+LEFT_OUT_SECONDS = (60.0, 1800.0)
+"""The pauses of a worker beyond the limit, which the others go on without: first, and at most."""
+
+
 @dataclass(frozen=True)
 class RelaunchLimit:
     """times: how often a process is started again within `window` seconds."""
@@ -58,6 +62,14 @@ class Restarts:
         self.failures = [at for at in self.failures if now - at < kept]
         self.failures.append(now)
         return sum(now - at < window for at in self.failures)
+
+    def beyond(self, now: float, limit: RelaunchLimit) -> int:
+        """How many failures there are above the limit."""
+        return max(0, sum(now - at < limit.window for at in self.failures) - limit.times)
+
+    def long_pause(self, now: float, limit: RelaunchLimit) -> float:
+        """Seconds to wait before a process beyond the limit is tried again, which grow."""
+        return doubled_seconds(self.beyond(now, limit), *LEFT_OUT_SECONDS)
 
     def pause(self, now: float) -> float:
         """Seconds to wait before the next start: none after the first failure, then growing."""

@@ -239,6 +239,16 @@ class WorkerLifecycle:
             self._outcomes.give_back_training(ahead, (), None, now)
         self._relaunch(member, now)
 
+    def _others_work(self, member: WorkerMember, now: float) -> bool:
+        """Whether a worker is there that has not failed too often itself."""
+        return any(
+            each.state is ProcessState.ALIVE
+            and self._members.wanted(each)
+            and not each.restarts.beyond(now, self._relaunch_limit)
+            for each in self._members.workers.values()
+            if each is not member
+        )
+
     def _relaunch(self, member: WorkerMember, now: float) -> None:
         # Not before the fence has answered: a server tells what the dead incarnation
         # did only as long as no later one has pushed.
@@ -246,6 +256,9 @@ class WorkerLifecycle:
         if ended or member.exited is None or not member.fenced or not self._members.wanted(member):
             return
         decision = supervisor.after_worker_death(member, member.exited, self._relaunch_limit, now)
+        if isinstance(decision, supervisor.GiveUp) and self._others_work(member, now):
+            decision = supervisor.Relaunch(member.restarts.long_pause(now, self._relaunch_limit))
+            self._record.note(now, f"warning: {member.id} fails again and again; the others go on")
         if isinstance(decision, supervisor.GiveUp):
             self._phases.give_up(decision.failure, now)
             return

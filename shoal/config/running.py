@@ -216,7 +216,8 @@ class ProcessOptions:
     num_workers: int = option("Number of workers.", 1, least=1)
     relaunch_limit: int = option(
         "How many failures of one worker or server within --relaunch-window-seconds lead to its "
-        "restart; one more fails the job. Pauses before restarts grow from 1 s to 30 s if "
+        "restart; one more fails the job, or, while another worker works, a worker is tried again "
+        "after long pauses. Pauses before restarts grow from 1 s to 30 s if "
         "failures follow each other within five minutes.",
         3,
         least=0,

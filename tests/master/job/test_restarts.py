@@ -41,6 +41,27 @@ def test_failures_before_the_window_do_not_count():
     assert "--relaunch-limit 1 allows no further start" in message
 
 
+def test_a_worker_that_fails_too_often_is_left_out_while_another_one_works():
+    job = begun(TRAINING, num_workers=3, relaunch_limit=1, relaunch_window_seconds=HOUR)
+    pauses = []
+    for incarnation in range(5):
+        die(job, 0, incarnation, 10.0 + incarnation)
+        ((start, pause),) = starts(job)
+        assert start == Start(w(0), incarnation + 1)
+        pauses.append(pause)
+    assert pauses == [0.0, 60.0, 120.0, 240.0, 480.0]
+    assert "warning: worker-0 fails again and again; the others go on" in job.record.messages[-2]
+    job.worker_registered(w(0), 5, 20.0)
+    for incarnation in range(2):
+        die(job, 1, incarnation, 20.0)
+        job.worker_registered(w(1), incarnation + 1, 20.0)
+    assert not job.ended
+    # All others are beyond the limit by now: whatever is wrong, is not one node.
+    for incarnation in range(2):
+        die(job, 2, incarnation, 21.0)
+    assert "worker-2 failed 2 times within 3600 s" in job.phases.failure.message
+
+
 def test_failures_of_a_server_before_the_window_do_not_count():
     server = ServerId(0)
     job = begun(TRAINING, relaunch_limit=1, relaunch_window_seconds=HOUR)
