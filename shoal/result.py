@@ -5,6 +5,7 @@ A result also gives what the job has made: its course, its tables, its Keras mod
 
 from __future__ import annotations
 
+import contextlib
 import html
 import importlib
 import json
@@ -257,6 +258,14 @@ class JobResult:
         """The content of result.json for a job that could not begin: its input is wrong."""
         failure = {"kind": "USER_ERROR", "message": message, "traceback": "", "range": None}
         return {"job_name": job_name, "command": command, "state": "failed", "failure": failure}
+
+    @property
+    def last_checkpoint(self) -> tuple[int, str] | None:
+        """Number and nonce of the newest checkpoint at the job's end; None if there was none."""
+        with contextlib.suppress(LookupError, TypeError):
+            newest = self.checkpoints["kept"][-1]
+            return newest["number"], newest["nonce"]
+        return None
 
     @property
     def exit_code(self) -> int:

@@ -52,7 +52,7 @@ class PhaseMachine:
         self.giving_up: Failure | None = None
         self.version = 0
         self._saved = self._confirmed = False
-        self._whole = False  # the newest checkpoint has all that was trained
+        self.whole = False  # the newest checkpoint has all that was trained
         self.returns = self.newest_checkpoint = 0
 
     # ------------------------------------------------------------ phases
@@ -64,7 +64,7 @@ class PhaseMachine:
         self.phase = target
         if target == Phase.TRAINING:
             self._record.training_begins(now)
-            self._saved = self._whole = False
+            self._saved = self.whole = False
         elif target == Phase.CONFIRMING:
             self._confirmed = False
         elif target == Phase.DEGRADED:
@@ -94,7 +94,7 @@ class PhaseMachine:
         self.phase = Phase.STARTING
         self.failure = self.giving_up = None
         self.version = version
-        self._saved = self._confirmed = self._whole = False
+        self._saved = self._confirmed = self.whole = False
         self._plan = phases.plan(self._config)
         self._work.resume(in_model, version, times, max_bad_records)
         self._updates.resumed()
@@ -106,7 +106,7 @@ class PhaseMachine:
 
     def saved(self, now: float, lacks: str = "") -> None:
         """The last checkpoint is there. lacks: why not, if it cannot be had."""
-        self._saved, self._whole = True, not lacks
+        self._saved, self.whole = True, not lacks
         if self.giving_up is not None:
             self._end_failed(self.giving_up, now, lacks, exports=True)
         self.advance(now)
@@ -193,7 +193,7 @@ class PhaseMachine:
         if self.phase.ended or self.giving_up is not None:
             return
         first_export = _exports(task) and not self.newest_checkpoint
-        if first_export or (self._is_after_training and not self._whole):
+        if first_export or (self._is_after_training and not self.whole):
             self.giving_up = failure
             what = "a checkpoint is taken of what was trained, as the job fails"
             self._record.note(now, f"{what}: {failure.message}")
@@ -222,7 +222,7 @@ class PhaseMachine:
         here = not config.image
         what = config.job_dir if here else f"{config.checkpoint_dir} --model-def {config.model_def}"
         command = f"shoal export {what} --output FOLDER"
-        if not self._whole:
+        if not self.whole:
             return f"The job's newest checkpoint, number {number}, is older: {command}"
         lost = self._is_after_training and not self._work.trained
         but = ", but for records that a server has lost since," if lost else ""

@@ -9,10 +9,13 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterable
 
-from shoal.checkpoints.folders import Checkpoint, checkpoint_at
+from shoal.checkpoints import manifests
+from shoal.checkpoints.folders import NAME as NUMBERED
+from shoal.checkpoints.folders import Checkpoint, checkpoint_at, folder_name
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.migration_terms import loses_ids, value_dtype
 from shoal.checkpoints.storage import Storage, open_storage
+from shoal.checkpoints.trained import NAME, trained_list
 from shoal.errors import UserError
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
@@ -30,14 +33,40 @@ def forerunner_checkpoint(
     """The checkpoint at a path or URL: one, or the newest of a folder of them or of a job's folder.
 
     opened: opens the folder at a path or URL. Its files are there; whether each is as written is
-    seen by the server that reads it. Raises CheckpointError if there is none, or its files lack.
+    seen by the server that reads it. Of a job that has come to its end it is the one that holds all
+    that the job has trained. Raises CheckpointError if there is none, or its files lack.
     """
     location = location.rstrip("/")
     for folder in (location, f"{location}/{CHECKPOINTS}"):
-        found = checkpoint_at(folder, opened, Checkpoint.check_files)
-        if found is not None:
+        if (found := last_checkpoint_at(folder, opened, Checkpoint.check_files)) is not None:
             return found
     raise CheckpointError(f"{location} holds no checkpoint")
+
+
+def last_checkpoint_at(
+    location: str,
+    opened: Callable[[str], Storage] = open_storage,
+    check: Callable[[Checkpoint], object] | None = None,
+) -> Checkpoint | None:
+    """As `checkpoint_at`; of a folder, the one that holds all that a job has trained.
+
+    Raises CheckpointError, too, where that one is missing, if the job has come to its end.
+    """
+    newest = checkpoint_at(location, opened, check)
+    if newest is None or NUMBERED.fullmatch(location.rstrip("/").rpartition("/")[2]):
+        return newest
+    try:
+        told = trained_list(newest.root)
+    except OSError as error:
+        raise CheckpointError(f"{newest.root.path(NAME)}: {manifests.reason(error)}") from error
+    if told is None or told.job != newest.job or told.is_of(newest):
+        return newest
+    last = newest.root.child(folder_name(told.number)).location
+    raise CheckpointError(
+        f"{last} is missing, which has all that its job has trained"
+        if told.number
+        else f"no checkpoint in {newest.root.location} has all that its job has trained"
+    )
 
 
 def differences(old: pb.ModelSpec, new: pb.ModelSpec) -> list[str]:

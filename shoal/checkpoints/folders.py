@@ -262,11 +262,11 @@ def checkpoint_at(
     opened: Callable[[str], Storage] = open_storage,
     check: Callable[[Checkpoint], object] | None = None,
 ) -> Checkpoint | None:
-    """The checkpoint at a path or URL, or the newest good one in it; None if it holds none.
+    """The checkpoint at a path or URL, or the newest one in it; None if it holds none.
 
-    opened: opens the folder at a path or URL. check: as `newest_good` takes it; None: those of a
-    folder are read whole, and of one that is named the manifests. Raises CheckpointError if it is
-    not as written, or all that are there are not.
+    opened: opens the folder at a path or URL. check: as `newest_good` takes it; None: that of a
+    folder is read whole, and of one that is named the manifests. Raises CheckpointError if it is
+    not as written: an older one lacks records, so it is taken only by its name.
     """
     parent, _, name = location.rstrip("/").rpartition("/")
     try:
@@ -276,11 +276,22 @@ def checkpoint_at(
                 check(named)
             return named
         root = opened(location)
-        if not numbers(root):
+        if not (there := numbers(root)):
             return None
-        checkpoint, refused = newest_good(root, check=check or Checkpoint.verify)
+        for number in reversed(there):
+            if not _under_way(root.child(folder_name(number))):
+                newest = Checkpoint(root, number)
+                (check or Checkpoint.verify)(newest)
+                return newest
     except OSError as error:
         raise CheckpointError(f"{location}: {manifests.reason(error)}") from error
-    if checkpoint is None:
-        raise CheckpointError(f"{location} holds no whole checkpoint: {refused[0]}")
-    return checkpoint
+    raise CheckpointError(f"{location} holds no whole checkpoint, but one that was not completed")
+
+
+def _under_way(folder: Storage) -> bool:
+    """Whether the folder is of a checkpoint that was never complete, by its names."""
+    try:
+        names = folder.names()
+    except NotADirectoryError:
+        return False
+    return MANIFEST not in names and (BEGUN in names or not names)

@@ -77,7 +77,7 @@ def migrate(
     attempt = folders.begin(root, NUMBER, "")
     try:
         manifest = _write(source, attempt, plan, initial, told)
-        copy_trained(source, root, "")
+        copy_trained(source, root, "", NUMBER, attempt.nonce)
         return manifest
     except BaseException:
         folders.remove(attempt.folder)

@@ -30,7 +30,8 @@ from shoal.checkpoints.contents import (
     table_pages,
     table_pieces,
 )
-from shoal.checkpoints.folders import Checkpoint, checkpoint_at
+from shoal.checkpoints.continued import last_checkpoint_at
+from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.manifests import MANIFEST, CheckpointError
 from shoal.checkpoints.quantized import dequantize
 from shoal.checkpoints.storage import Storage, open_storage
@@ -102,7 +103,7 @@ def open_saved(
     whole.
     """
     try:
-        checkpoint = checkpoint_at(location, opened)
+        checkpoint = last_checkpoint_at(location, opened)
     except CheckpointError as error:
         raise UserError(f"--restore-from: {error}") from error
     return Export(location, opened) if checkpoint is None else SavedCheckpoint(checkpoint)

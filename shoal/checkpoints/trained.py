@@ -1,12 +1,13 @@
-"""Which sources a job and its forerunners have trained, beside the job's checkpoints.
+"""What a job that has come to its end has trained, beside its checkpoints.
 
-For `--only-new`: the job that continues from one of them leaves these sources out. Owns the file
-and what is new by it. The master writes it before the job's result, so a job that has ended well
-has one.
+It names the checkpoint that holds all of it: the job that continues takes that one and no other.
+With `--only-new` it leaves out the sources of the list. Owns the file and what is new by it. The
+master writes it before the job's result.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import zlib
@@ -21,7 +22,7 @@ from shoal.errors import UserError
 
 NAME = "trained.json.gz"
 
-FORMAT = 1
+FORMAT = 2
 
 _DAMAGE = (ValueError, LookupError, TypeError, AttributeError, EOFError, OSError, zlib.error)
 
@@ -34,15 +35,36 @@ class Trained:
     job: str
 
 
-def write_trained(root: Storage, job_id: str, sources: Mapping[str, Trained]) -> None:
-    """Write what a job and its forerunners have trained into the folder of its checkpoints.
+@dataclass(frozen=True)
+class TrainedList:
+    """What stands in the file.
 
-    Raises OSError.
+    job: the id of the job. number, nonce: of the checkpoint that holds all that it trained; 0 and
+    "" if there is none. sources: by name, those of the job and its forerunners; None where those
+    of a forerunner are not known.
     """
+
+    job: str
+    number: int
+    nonce: str
+    sources: Mapping[str, Trained] | None
+
+    def is_of(self, checkpoint: Checkpoint) -> bool:
+        """Whether it tells what the checkpoint holds."""
+        named = self.job, self.number, self.nonce
+        return named == (checkpoint.job, checkpoint.number, checkpoint.nonce)
+
+
+def write_trained(root: Storage, trained: TrainedList) -> None:
+    """Write it into the folder of the job's checkpoints. Raises OSError."""
+    sources = trained.sources
     content = {
         "format": FORMAT,
-        "job": job_id,
-        "sources": {name: [each.stamp, each.job] for name, each in sorted(sources.items())},
+        "job": trained.job,
+        "checkpoint": [trained.number, trained.nonce],
+        "sources": None
+        if sources is None
+        else {name: [each.stamp, each.job] for name, each in sorted(sources.items())},
     }
     root.make()
     with root.write(NAME) as file:
@@ -50,7 +72,7 @@ def write_trained(root: Storage, job_id: str, sources: Mapping[str, Trained]) ->
 
 
 def read_trained(location: str) -> dict[str, Trained]:
-    """What was trained by the job that took the checkpoint at a path or URL, and before it.
+    """What the model in the checkpoint at a path or URL was trained on.
 
     Raises UserError if nothing tells, or what does cannot be read.
     """
@@ -58,47 +80,65 @@ def read_trained(location: str) -> dict[str, Trained]:
 
     try:
         checkpoint = forerunner_checkpoint(location)
+        return sources_of(checkpoint)
     except CheckpointError as error:
         raise UserError(f"--continue-from: {error}") from error
-    return _read(checkpoint)
 
 
-def _read(checkpoint: Checkpoint) -> dict[str, Trained]:
-    root = checkpoint.root
+def trained_list(root: Storage) -> TrainedList | None:
+    """What stands beside the checkpoints in a folder; None if nothing does.
+
+    Raises CheckpointError if it is damaged, or of another version, OSError.
+    """
+    if NAME not in root.names():
+        return None
     path = root.path(NAME)
-    try:
-        if NAME not in root.names():
-            raise UserError(
-                f"--only-new: there is no {path}, which would tell what was trained before: it is "
-                "written when a job has succeeded. Train once without --only-new"
-            )
-        with root.read(NAME) as file:
-            packed = file.read()
-    except OSError as error:
-        raise UserError(f"--only-new: {path}: {manifests.reason(error)}") from error
+    with root.read(NAME) as file:
+        packed = file.read()
     try:
         content = json.loads(gzip.decompress(packed))
-        version, job = content["format"], content["job"]
-        found = {name: Trained(*each) for name, each in content["sources"].items()}
+        if content["format"] != FORMAT:
+            raise CheckpointError(f"{path} is of another version of shoal")
+        sources = content["sources"]
+        if sources is not None:
+            sources = {name: Trained(*each) for name, each in sources.items()}
+        number, nonce = content["checkpoint"]
+        return TrainedList(content["job"], number, nonce, sources)
     except _DAMAGE as error:
-        raise UserError(f"--only-new: {path} is damaged: {error}") from error
-    if version != FORMAT:
-        raise UserError(f"--only-new: {path} is of another version of shoal")
-    if job != checkpoint.job:
-        raise UserError(
-            f"--only-new: {path} is of another job than {checkpoint.folder.location}: that job has "
-            "not succeeded, or was replaced. Train once without --only-new"
-        )
-    return found
+        raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
-def copy_trained(source: Checkpoint, target: Storage, job_id: str) -> None:
-    """Have a checkpoint made of another one tell the same, if that tells. Raises OSError."""
+def sources_of(checkpoint: Checkpoint) -> dict[str, Trained]:
+    """As `read_trained`. Raises CheckpointError if what tells is damaged."""
+    root = checkpoint.root
+    path, where = root.path(NAME), checkpoint.folder.location
     try:
-        found = _read(source)
-    except UserError:
-        return
-    write_trained(target, job_id, found)
+        found = trained_list(root)
+    except OSError as error:
+        raise UserError(f"--only-new: {path}: {manifests.reason(error)}") from error
+    instead = "Leave out --only-new, and name the files to train on"
+    if found is None:
+        raise UserError(
+            f"--only-new: there is no {path}, which would tell what was trained before: it is "
+            f"written when a job has succeeded, or by its --resume. {instead}"
+        )
+    if not found.is_of(checkpoint):
+        raise UserError(f"--only-new: {path} does not tell what is in {where}. {instead}")
+    if found.sources is None:
+        raise UserError(
+            f"--only-new: {path} does not tell what was trained before the job of {where}: it "
+            f"continued from a job of which that was not known. {instead}"
+        )
+    return dict(found.sources)
+
+
+def copy_trained(source: Checkpoint, target: Storage, job: str, number: int, nonce: str) -> None:
+    """Have checkpoint `number` of `job`, made of another one, tell the same, if that tells.
+
+    Raises OSError.
+    """
+    with contextlib.suppress(UserError, CheckpointError):
+        write_trained(target, TrainedList(job, number, nonce, sources_of(source)))
 
 
 def only_new(

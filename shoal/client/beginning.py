@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
-from shoal.client.local_jobs import find, state_of
+from shoal.client.local_jobs import find, result_of, state_of
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.result import COMPLETE
@@ -41,17 +41,17 @@ def _with_saved(config: JobConfig) -> JobConfig:
     if not config.restore_from or (Path(config.restore_from) / MANIFEST).is_file():
         return config
     # Late, as only few jobs need it.
-    from shoal.checkpoints.folders import checkpoint_at
+    from shoal.checkpoints.continued import last_checkpoint_at
     from shoal.checkpoints.manifests import CheckpointError
     from shoal.checkpoints.storage import open_storage
 
     try:
-        found = checkpoint_at(config.restore_from)
+        found = last_checkpoint_at(config.restore_from)
         url = found is None and "://" in config.restore_from
         if url and MANIFEST in open_storage(config.restore_from).names():
             return config  # an export there
     except (CheckpointError, OSError) as error:
-        raise UserError(f"--restore-from: {error}") from error
+        raise UserError(f"--restore-from: {error}{_instead(config.restore_from)}") from error
     if (
         found is None
         and "://" not in config.restore_from
@@ -75,18 +75,32 @@ def _continued(config: JobConfig) -> str:
     from shoal.checkpoints.continued import forerunner_checkpoint
     from shoal.checkpoints.manifests import CheckpointError
 
-    location = config.continue_from
+    location, result = config.continue_from, None
     if "://" not in location:
         # A link, such as latest, may name another folder while this job runs.
         location = os.path.realpath(location)
         if (folder := _job_at(config.continue_from)) is not None:
-            location = _checkpoints_of(folder, config)
+            location, result = _checkpoints_of(folder, config), result_of(folder)
         elif not os.path.exists(location):
             raise UserError(f"--continue-from: {_missing(config.continue_from)}")
     try:
-        return forerunner_checkpoint(location).folder.location
+        found = forerunner_checkpoint(location)
+        last = result.last_checkpoint if result is not None else None
+        if last not in (None, (found.number, found.nonce)):
+            raise CheckpointError(f"the job ended with checkpoint {last[0]}, which is missing")
+        return found.folder.location
     except CheckpointError as error:
-        raise UserError(f"--continue-from: {error}") from error
+        raise UserError(f"--continue-from: {error}{_instead(location)}") from error
+
+
+def _instead(location: str) -> str:
+    """What to do where the newest checkpoint at a path or URL is not good, if that is no one."""
+    if location.rstrip("/").rpartition("/")[2].startswith("checkpoint-"):
+        return ""
+    return (
+        ". Put back its files from a copy, or name the folder of one checkpoint: an older one "
+        "lacks what was trained since"
+    )
 
 
 def _job_at(path: str) -> JobFolder | None:

@@ -1,20 +1,25 @@
 """Which checkpoint a job continues from, with which model, and which sources are new to it."""
 
+import dataclasses
 import gzip
 import json
+import shutil
 
 import pytest
 
 from shoal.checkpoints.continued import differences, forerunner_checkpoint, refusal
-from shoal.checkpoints.folders import begin
+from shoal.checkpoints.folders import Checkpoint, begin
 from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.saved import open_saved
 from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import (
     NAME,
     Trained,
+    TrainedList,
     copy_trained,
     only_new,
     read_trained,
+    trained_list,
     write_trained,
 )
 from shoal.errors import UserError
@@ -39,13 +44,65 @@ def test_the_newest_whole_checkpoint_of_a_job_of_a_folder_or_the_one_named(folde
     for location in (folder.parent, folder, folder / "checkpoint-00000002", f"{folder}/"):
         assert forerunner_checkpoint(str(location)).number == 2
     assert forerunner_checkpoint(str(folder / "checkpoint-00000001")).number == 1
-    lost = next(folder.glob("checkpoint-00000002/*.arrow"))
-    lost.unlink()
-    assert forerunner_checkpoint(str(folder)).number == 1
-    with pytest.raises(CheckpointError, match=lost.name):
-        forerunner_checkpoint(str(folder / "checkpoint-00000002"))
     with pytest.raises(CheckpointError, match="holds no checkpoint"):
         forerunner_checkpoint(str(folder.parent.parent))
+
+
+def damages(folder):
+    """Ways in which a checkpoint comes to harm, each with the name of the file that tells it."""
+
+    def flip(path):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    rows = next(folder.glob("*.arrow"))
+    shard = next(folder.glob("server-*.json"))
+    manifest = folder / "manifest.json"
+    return [
+        (rows.unlink, rows),
+        (lambda: rows.write_bytes(rows.read_bytes()[:-1]), rows),
+        (lambda: flip(shard), shard),
+        (lambda: flip(manifest), manifest),
+        (manifest.unlink, manifest),
+    ]
+
+
+@pytest.mark.parametrize("way", range(5))
+def test_a_damaged_newest_checkpoint_is_refused_by_name_and_no_older_one_taken(folder, way):
+    newest = folder / "checkpoint-00000002"
+    damage, told = damages(newest)[way]
+    damage()
+    for location in (folder.parent, folder, newest):
+        with pytest.raises(CheckpointError, match=told.name):
+            forerunner_checkpoint(str(location))
+    with pytest.raises(UserError, match=rf"--restore-from: .*{told.name}"):
+        open_saved(str(folder))
+    assert forerunner_checkpoint(str(folder / "checkpoint-00000001")).number == 1
+
+
+def test_the_checkpoint_that_a_job_ended_with_is_taken_or_none(folder):
+    """Where the newest one was removed, or none has all that was trained, it is not another one."""
+    root = open_storage(str(folder))
+    first, last = (Checkpoint(root, number) for number in (1, 2))
+    write_trained(root, TrainedList(last.job, 2, last.nonce, {}))
+    assert forerunner_checkpoint(str(folder)).number == 2
+    with pytest.raises(UserError, match=r"does not tell what is in .*checkpoint-00000001"):
+        read_trained(str(folder / "checkpoint-00000001"))
+    shutil.rmtree(folder / "checkpoint-00000002")
+    for location in (folder, folder.parent):
+        with pytest.raises(CheckpointError, match="checkpoint-00000002 is missing, which has all"):
+            forerunner_checkpoint(str(location))
+    with pytest.raises(UserError, match=r"--restore-from: .*checkpoint-00000002 is missing"):
+        open_saved(str(folder))
+    write_trained(root, TrainedList(first.job, 0, "", {}))
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* has all that its job"):
+        forerunner_checkpoint(str(folder))
+    write_trained(root, TrainedList("another job", 2, last.nonce, {}))
+    assert forerunner_checkpoint(str(folder)).number == 1
+    (folder / NAME).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=f"{NAME} is damaged"):
+        forerunner_checkpoint(str(folder))
 
 
 def changed(**fields):
@@ -105,15 +162,22 @@ def test_dense_variables_are_the_same_in_the_same_places():
 def test_what_was_trained_is_told_to_the_jobs_to_come(folder):
     sources = {"/days/a.csv": Trained("1", "monday"), "b": Trained("", "tuesday")}
     root = open_storage(str(folder))
-    with pytest.raises(UserError, match=rf"there is no {folder}/{NAME}.*Train once without"):
+    with pytest.raises(UserError, match=rf"there is no {folder}/{NAME}.*or by its --resume"):
         read_trained(str(folder))
-    copy_trained(forerunner_checkpoint(str(folder)), root, "x")  # of nothing
+    newest = forerunner_checkpoint(str(folder))
+    copy_trained(newest, root, "x", 1, "")  # of nothing
     assert not (folder / NAME).exists()
-    write_trained(root, forerunner_checkpoint(str(folder)).job, sources)
+    told = TrainedList(newest.job, newest.number, newest.nonce, sources)
+    write_trained(root, told)
     assert read_trained(str(folder)) == sources
-    assert read_trained(str(folder / "checkpoint-00000001")) == sources
-    write_trained(root, "another", sources)
-    with pytest.raises(UserError, match="is of another job than"):
+    target = open_storage(str(folder.parent / "migrated"))
+    copy_trained(newest, target, "x", 1, "n")
+    assert trained_list(target) == TrainedList("x", 1, "n", sources)
+    write_trained(root, dataclasses.replace(told, job="another"))
+    with pytest.raises(UserError, match="does not tell what is in"):
+        read_trained(str(folder))
+    write_trained(root, dataclasses.replace(told, sources=None))
+    with pytest.raises(UserError, match="continued from a job of which that was not known"):
         read_trained(str(folder))
 
 
@@ -124,15 +188,15 @@ def test_what_was_trained_is_told_to_the_jobs_to_come(folder):
         b"no gzip",
         gzip.compress(b"{"),
         gzip.compress(b"[]"),
-        gzip.compress(json.dumps({"format": 1, "job": "", "sources": {"a": [1]}}).encode()),
-        gzip.compress(json.dumps({"format": 1}).encode())[:-3],
+        gzip.compress(json.dumps({"format": 2, "job": "", "sources": {"a": [1]}}).encode()),
+        gzip.compress(json.dumps({"format": 2}).encode())[:-3],
     ],
     # Of names: the content has the time at which it was made, which is another in each process.
     ids=["empty", "no gzip", "half an object", "a list", "half a source", "cut"],
 )
 def test_a_damaged_list_is_told_by_its_name(folder, content):
     (folder / NAME).write_bytes(content)
-    with pytest.raises(UserError, match=rf"--only-new: {folder}/{NAME} is damaged"):
+    with pytest.raises(UserError, match=rf"--continue-from: {folder}/{NAME} is damaged"):
         read_trained(str(folder))
 
 

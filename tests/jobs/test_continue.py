@@ -228,7 +228,7 @@ def test_nothing_is_trained_twice_because_a_forerunner_was_deleted(tmp_path):
     assert os.readlink(tmp_path / "latest") == "tuesday"
     wednesday = run("train", tmp_path, "wednesday", **COUNTING, **fields)
     assert wednesday.code == 2
-    assert "trained.json.gz, which would tell what was trained before" in wednesday.err
+    assert "trained.json.gz does not tell what was trained before the job of" in wednesday.err
 
 
 def test_a_series_has_one_job_at_a_time(tmp_path):
