@@ -14,6 +14,9 @@ from pathlib import Path
 JOBS = Path("shoal-jobs")
 """Where job folders are, unless --job-dir says otherwise."""
 
+CHECKPOINTS = "checkpoints"
+"""The folder of its checkpoints in a job's folder, unless --checkpoint-dir says otherwise."""
+
 
 def meant_folder(given: str) -> str:
     """A question whether a job's folder in JOBS was meant, or nothing.

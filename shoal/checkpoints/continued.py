@@ -9,6 +9,7 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterable
 
+from shoal.base.job_folder import CHECKPOINTS
 from shoal.checkpoints import manifests
 from shoal.checkpoints.folders import NAME as NUMBERED
 from shoal.checkpoints.folders import Checkpoint, checkpoint_at, folder_name
@@ -19,9 +20,6 @@ from shoal.checkpoints.trained import NAME, trained_list
 from shoal.errors import UserError
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
-
-CHECKPOINTS = "checkpoints"
-"""The folder of its checkpoints in a job's folder, unless --checkpoint-dir says otherwise."""
 
 MOST_TOLD = 3
 """Differences that an error lists."""

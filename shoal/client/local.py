@@ -72,8 +72,7 @@ def run_job(
     doubts = check_inputs(config)
     with Series(config) as series:
         if (done := series.done()) is not None:
-            with display:
-                display.event(f"job {config.job_name} has succeeded before: nothing is to be done")
+            _tell(display, f"job {config.job_name} has succeeded before: nothing is to be done")
             return done
         config = with_beginning(series.continued())
         check_output(config)
@@ -82,8 +81,9 @@ def run_job(
             if written is not None:
                 config = take_in(written, folder, config)
             doubts += filter(None, [config.unprotected])
+            series.begins()
             result = _follow(folder, config, display, interruptions, doubts)
-            series.ended(result)
+            _tell(display, series.ended(result))
             return result
 
 
@@ -115,16 +115,24 @@ def resume_job(
     with reclaimed(folder, changes, check) as (folder, config), Series(config) as series:
         # Whatever was left of it must not speak for the job any more.
         kill_job(folder.config)
+        series.begins()
         doubts = [
             f"{module} has changed since the job began: what is left is trained by its text of now"
             for module in changed(folder.modules)
         ]
         # A user mends a module, and resumes the job that failed by it.
         shutil.rmtree(folder.modules, ignore_errors=True)
-        resume = secrets.token_hex(8)
+        resume = secrets.token_hex(8) if folder.journal.is_dir() else ""
         result = _follow(folder, config, display, interruptions, doubts, resume=resume)
-        series.ended(result)
+        _tell(display, series.ended(result))
         return result
+
+
+def _tell(display: Display, text: str) -> None:
+    """Show a text, if there is any, while no job runs."""
+    if text:
+        with display:
+            display.event(text)
 
 
 def _follow(
