@@ -188,7 +188,9 @@ def run_job(
         if journal.begun:
             compare_files(witnesses, folder, config)
         clock = job_clock(journal.last if journal.begun else None)
-        resumed = bool(resume) and resume not in job.resumptions
+        # Of a job that has succeeded only what follows is left: its master was killed before that.
+        unresumed = bool(resume) and resume not in job.resumptions
+        resumed = unresumed and job.phases.phase != Phase.SUCCEEDED
         if resumed:
             # On Kubernetes a master has not the memory of a server, nor its log.
             logs = folder if make_launcher is None else None

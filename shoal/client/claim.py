@@ -55,20 +55,51 @@ def reclaimed(
     check: raises UserError if it cannot go on with this configuration; then nothing is changed.
     The result, if any, is left to the master, which may refuse to go on.
 
-    Raises UserError if there is none, it is running, or has nothing left to do.
+    Raises UserError if there is none, it is running, or has nothing left to do. Of a job that has
+    succeeded, its result or list of what it has trained may be left, if they cannot be read. One
+    that was killed before it had a journal begins.
     """
-    if not folder.journal.is_dir():
+    if not folder.journal.is_dir() and (not folder.config.is_file() or folder.result.exists()):
         meant = meant_folder(shown_path(folder.path))
         raise UserError(f"--resume: there is no job with a journal in {folder.path}{meant}")
     config = dataclasses.replace(JobConfig.load(folder.config), **changes)
     if config.command != "train":
         raise UserError(f"--resume: {folder.path} is a job of shoal {config.command}; run it again")
-    if _state(folder) == "succeeded":
+    if not folder.journal.is_dir() and _checkpoints(config):
+        raise UserError(f"--resume: {folder.journal}, the job's journal, is missing")
+    if _state(folder) == "succeeded" and _has_list(config):
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
     with _held(folder, config):
         check(config)
         write_text(folder.config, config.to_json())
         yield folder, config
+
+
+def _has_list(config: JobConfig) -> bool:
+    """Whether a job that has succeeded has its list of what it has trained, and that is whole."""
+    # Late: it is looked at where nothing else is to be done.
+    from shoal.checkpoints.manifests import CheckpointError
+    from shoal.checkpoints.storage import open_storage
+    from shoal.checkpoints.trained import trained_list
+
+    try:
+        found = trained_list(open_storage(config.checkpoint_dir))
+    except CheckpointError:
+        return False
+    except OSError:
+        return True
+    return found.sources is not None if found is not None else not _checkpoints(config)
+
+
+def _checkpoints(config: JobConfig) -> list[int]:
+    """The numbers of the job's checkpoints, whole or not; none where they cannot be read."""
+    from shoal.checkpoints.folders import numbers
+    from shoal.checkpoints.storage import open_storage
+
+    try:
+        return numbers(open_storage(config.checkpoint_dir))
+    except OSError:
+        return []
 
 
 @contextmanager

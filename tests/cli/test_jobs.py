@@ -354,3 +354,18 @@ def test_importing_shoal_costs_nothing():
     assert "train" in dir(shoal)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         shoal.nothing  # noqa: B018
+
+
+def test_a_job_that_was_killed_before_it_had_a_journal_begins_as_it_is_resumed(project, scripted):
+    scripted("succeed")
+    folder = project / "shoal-jobs" / "model"
+    (folder / "logs").mkdir(parents=True)
+    (folder / "job.json").write_text(config().resolved().to_json())
+    (folder / "checkpoints" / "checkpoint-00000001").mkdir(parents=True)
+    resumed = CliRunner().invoke(main, ["train", "--resume", str(folder)], prog_name="shoal")
+    assert resumed.exit_code == 2
+    assert f"{folder}/journal, the job's journal, is missing" in resumed.output
+    (folder / "checkpoints" / "checkpoint-00000001").rmdir()
+    resumed = CliRunner().invoke(main, ["train", "--resume", str(folder)], prog_name="shoal")
+    assert resumed.exit_code == 0, resumed.output
+    assert "90 trained once" in resumed.output

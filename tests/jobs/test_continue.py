@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pyarrow import csv
 
+from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import checkpoint_at
 from tests.jobs.results import COUNTING, applied, model
@@ -183,6 +184,12 @@ def test_a_job_a_day_trains_each_file_once(tmp_path):
     first = day(tmp_path, 1)
     assert train("monday").succeeded().ledger["total"] == 10
     assert os.readlink(link) == "monday"
+    # As after a kill behind the journal's last event: the result and the list are written again.
+    trained = tmp_path / "monday" / "checkpoints" / "trained.json.gz"
+    for path in (trained, tmp_path / "monday" / "result.json"):
+        path.unlink()
+        assert resume(JobFolder(tmp_path / "monday")).returncode == 0
+        assert path.exists()
     day(tmp_path, 2)
     tuesday = train("tuesday", num_ps=2).succeeded()
     assert tuesday.ledger["total"] == 10

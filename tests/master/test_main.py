@@ -15,7 +15,14 @@ import pytest
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
-from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, EXIT_SUCCESS, EXIT_USER_ERROR
+from shoal.client.claim import reclaimed
+from shoal.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_JOB_FAILED,
+    EXIT_SUCCESS,
+    EXIT_USER_ERROR,
+    UserError,
+)
 from shoal.master.__main__ import exit_code_of
 from shoal.master.job.job import Job
 from shoal.master.work.failures import Failure
@@ -129,6 +136,27 @@ def test_a_job_that_succeeds(started, tmp_path):
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["state"], result["ledger"]["trained_once"]) == ("succeeded", 100)
     assert not (tmp_path / "master.json").exists()
+
+
+def test_a_result_that_a_master_was_killed_before_is_written_by_a_resumption(started, tmp_path):
+    """Between the journal's last event and the result: it is written then, and no more is done."""
+    assert started(job_dir=str(tmp_path)).wait(60) == EXIT_SUCCESS
+    result, folder = tmp_path / "result.json", JobFolder(tmp_path)
+    before = json.loads(result.read_text())
+    with pytest.raises(UserError, match="has succeeded: nothing is left to do"), resumable(folder):
+        pass
+    result.write_text('{"state": "succ')
+    with resumable(folder) as (_, config):
+        assert config.job_dir == str(tmp_path)
+    program = WITH_PEERS.replace("main()", "main([*__import__('sys').argv[1:], '--resume', 'x'])")
+    assert started(program=program, job_dir=str(tmp_path)).wait(60) == EXIT_SUCCESS
+    after = json.loads(result.read_text())
+    for name in ("state", "ledger", "workers"):
+        assert after[name] == before[name]
+
+
+def resumable(folder):
+    return reclaimed(folder, {}, lambda _: None)
 
 
 WITH_A_LOOK = """
