@@ -13,10 +13,11 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from shoal.base.by_value import PICKLE, Kept, Parts, classes_of, python_version
 from shoal.base.job_folder import JobFolder
+from shoal.base.wholefile import reading
 from shoal.base.words import near
 from shoal.errors import (
     EXIT_INTERRUPTED,
@@ -235,7 +236,8 @@ class JobResult:
     def read(cls, path: Path) -> JobResult:
         """Read a result.json. Raises OSError if there is none, ValueError if it is not a result."""
         try:
-            return cls.from_json(path.read_text(), path.parent)
+            with reading(path) as file:
+                return cls.from_json(file.read().decode(), path.parent)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -245,12 +247,24 @@ class JobResult:
 
         Raises ValueError if it is not a result.
         """
-        values = json.loads(text)
-        if not isinstance(values, dict) or "state" not in values:
+        try:
+            values = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("not a job's result") from error
+        if not isinstance(values, dict) or not values.keys() >= {"state", "job_name", "command"}:
             raise ValueError("not a job's result")
         known = {f.name for f in fields(cls)} - {"job_dir"}
         # A value that the job never came to is null, and stands for the default here.
         given = {key: value for key, value in values.items() if key in known and value is not None}
+        kinds = get_type_hints(cls)
+        for name, value in given.items():
+            if not _fits(value, kinds[name]):
+                raise ValueError(f"not a job's result: {name}")
+        for each in given.get("evaluations", ()):
+            if not each.keys() >= {"version", "epoch", "records", "metrics"}:
+                raise ValueError("not a job's result: evaluations")
+        if not isinstance(given.get("failure", {"message": ""}).get("message"), str):
+            raise ValueError("not a job's result: failure")
         return cls(job_dir=job_dir, **given)
 
     @staticmethod
@@ -276,6 +290,21 @@ class JobResult:
             return EXIT_INTERRUPTED
         user_error = self.failure is not None and self.failure.get("kind") == "USER_ERROR"
         return EXIT_USER_ERROR if user_error else EXIT_JOB_FAILED
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of JSON is of the kind that an annotation says."""
+    if kind is Any:
+        return True
+    parts = get_args(kind)
+    origin = get_origin(kind)
+    if origin is list:
+        return isinstance(value, list) and all(_fits(each, parts[0]) for each in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(each, parts[1]) for each in value.values())
+    if parts:
+        return any(_fits(value, each) for each in parts)
+    return isinstance(value, (int, float) if kind is float else kind)
 
 
 class JobFailedError(Error):

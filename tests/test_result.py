@@ -5,6 +5,7 @@ import json
 import matplotlib as mpl
 import pytest
 
+from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.result import JobResult
 
@@ -68,3 +69,53 @@ def test_a_job_without_an_export_says_how_to_have_one(tmp_path):
     for ask in (job.load, lambda: job.table("users"), lambda: job.embedding("users", [1])):
         with pytest.raises(UserError, match=r"give train\(\) the argument output, or run"):
             ask()
+
+
+GOOD = {"state": "succeeded", "job_name": "j", "command": "train"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"state": "succ',
+        b"\xff",
+        b"[" * 100_000,
+        b'{"state": ' + b"1" * 5000 + b"}",
+        *(
+            json.dumps(GOOD | other).encode()
+            for other in (
+                {"job_name": 3},
+                {"seconds": "long"},
+                {"ledger": [1]},
+                {"ledger": {"total": "1"}},
+                {"metrics": {"auc": []}},
+                {"evaluations": [{}]},
+                {"evaluations": [1]},
+                {"failure": {}},
+                {"tables": {"t": 1}},
+                {"bad_records": {"a": 1}},
+            )
+        ),
+        b'{"state": "succeeded"}',
+    ],
+    ids=range(15),
+)
+def test_a_damaged_result_is_an_error_that_names_the_file(tmp_path, content):
+    path = tmp_path / "result.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{path}: "):
+        JobResult.read(path)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="not a regular file"):
+        JobResult.read(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"\xff", b"[" * 100_000, b'{"seed": ' + b"1" * 5000 + b"}", b"[]", b'{"seed": "a"}']
+)
+def test_a_damaged_configuration_is_an_error_that_names_the_file(tmp_path, content):
+    path = tmp_path / "job.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=f"^--config: {path}"):
+        JobConfig.load(path)

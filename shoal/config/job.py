@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.base.wholefile import reading
 from shoal.config import checks as config_checks
 from shoal.config import data_format
 from shoal.config.kubernetes import PATHS
@@ -167,10 +168,13 @@ class JobConfig(JobOptions):
         Raises UserError if the file is missing or not a configuration.
         """
         try:
-            return cls.from_json(Path(path).read_text())
+            with reading(Path(path)) as file:
+                return cls.from_json(file.read().decode())
         except FileNotFoundError as error:
             raise UserError(f"--config: there is no file {path}") from error
-        except (json.JSONDecodeError, TypeError) as error:
+        except (OSError, UserError) as error:
+            raise UserError(f"--config: {path}: {error}") from error
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(f"--config: {path} is not a job configuration: {error}") from error
 
 
