@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
+from shoal.proto.errors import REFUSALS, WireError
 from shoal.proto.identity import CLIENT, MASTER, SERVER, WORKER, Caller, Identity
 from shoal.proto.methods import Method
 
@@ -105,7 +105,8 @@ def check_permitted(
         return
     who = str(caller) if caller else "a caller without a certificate"
     may = " or ".join(sorted(CALLERS[method])) + " of the same job"
-    logger.warning("refused %s of %s at %s", method.name, who, where)
+    if REFUSALS.due():
+        logger.warning("refused %s of %s at %s", method.name, who, where)
     raise WireError(pb.NOT_PERMITTED, f"{who} may not call {method.name}, only a {may} may")
 
 
@@ -162,7 +163,9 @@ def check_speaker(
     """
     if caller is None or not (other := spoken_for(method, caller, request)):
         return
-    logger.warning("refused %s of %s at %s: it speaks for %s", method.name, caller, where, other)
+    if REFUSALS.due():
+        what = "refused %s of %s at %s: it speaks for %s"
+        logger.warning(what, method.name, caller, where, other)
     raise WireError(pb.NOT_PERMITTED, f"{caller} may not speak for {other} in {method.name}")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import from_outside
 
 PROTOCOL = 10
 
@@ -37,8 +38,9 @@ def mismatch(this: str, other: str, theirs: pb.Protocol) -> str:
     if theirs.number == PROTOCOL:
         return ""
     number = f"protocol {theirs.number}" if theirs.number else "without a protocol number"
+    version = from_outside(theirs.version, 40) or "of an earlier build"
     return (
         f"{this} is shoal {_version()} (protocol {PROTOCOL}), {other} is shoal "
-        f"{theirs.version or 'of an earlier build'} ({number}): use one version for the whole job, "
+        f"{version} ({number}): use one version for the whole job, "
         "in its image and where the commands are given"
     )

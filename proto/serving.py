@@ -8,6 +8,7 @@ is receiving.py's; calls that carry arrays are plane/'s.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import logging
 import os
 import socket
@@ -20,7 +21,7 @@ import grpc
 
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import STATUS_CODES, WireError, shortened
+from shoal.proto.errors import STATUS_CODES, WireError, from_outside, shortened
 from shoal.proto.health import POOL, health_handler
 from shoal.proto.identity import Caller, Identity, caller_of
 from shoal.proto.methods import THREADS, Method, Threads
@@ -35,6 +36,7 @@ from shoal.proto.transport import (
     SERVER_OPTIONS,
     arrays_address,
     serialize,
+    token_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -60,11 +62,16 @@ def _abort_bug(method: Method[Any, Any], context: grpc.ServicerContext, error: E
 
 def _refusal(name: str, metadata: Sequence[tuple[str, str | bytes]]) -> WireError | None:
     """Why a call with this metadata was meant for another than `name`; None if it was not."""
-    meant = next((value for key, value in metadata if key == PEER_METADATA), None)
-    if not name or meant == name:
+    given = next((value for key, value in metadata if key == PEER_METADATA), "")
+    meant = given if isinstance(given, str) else given.decode("utf-8", "replace")
+    if not name or hmac.compare_digest(meant.encode(), name.encode()):
         return None
-    meant_for = f"for {meant!s}" if meant else "without a job's token"
-    return WireError(pb.WRONG_PEER, f"this is {name}, the call was {meant_for}")
+    (token, process), (theirs, other) = token_of(name), token_of(meant)
+    if hmac.compare_digest(theirs.encode(), token.encode()):
+        meant_for = f"for {from_outside(other)}"
+    else:
+        meant_for = "for another job" if meant else "without a job's token"
+    return WireError(pb.WRONG_PEER, f"this is {process}, the call was {meant_for}")
 
 
 class _Guard:

@@ -75,10 +75,17 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
 def peer_name(token: str, role: str, index: int = 0) -> str:
     """The name of one process of one job, "" without a token.
 
-    Ports are used again: without it a worker could train another job's server, or the
-    wrong one of its own. It is no secret and protects from mistakes only.
+    Ports are used again: without it a worker could train another job's server, or the wrong one
+    of its own. Who has the token belongs to a job without certificates: a message has the process
+    alone.
     """
     return f"{token}/{role}-{index}" if token else ""
+
+
+def token_of(name: str) -> tuple[str, str]:
+    """The token and the process (ps-1) in a name, as `peer_name` gives it."""
+    token, _, process = name.rpartition("/")
+    return token, process
 
 
 def arrays_address(address: str) -> str:

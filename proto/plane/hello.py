@@ -29,12 +29,13 @@ from google.protobuf.message import Message
 
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
+from shoal.proto.errors import WireError, from_outside
 from shoal.proto.frames import parsed
 from shoal.proto.identity import Caller, Identity, host_of, named
 from shoal.proto.plane import message
 from shoal.proto.plane.link import ROOM_BYTES, Link
 from shoal.proto.protocol import PROTOCOL, mismatch, own_protocol
+from shoal.proto.transport import token_of
 
 HELLO_SECONDS = 10.0
 """For all of it, TLS included."""
@@ -43,12 +44,6 @@ NONCE_BYTES = 32
 
 ALERT_SECONDS = 5.0
 """For a caller whose handshake was refused to hear why, and to close the connection."""
-
-
-def _token_of(name: str) -> tuple[str, str]:
-    """The token and the process (ps-1) in a name, as `peer_name` gives it."""
-    token, _, process = name.rpartition("/")
-    return token, process
 
 
 def _proof(token: str, side: str, hello: pb.Hello, other: bytes) -> bytes:
@@ -81,7 +76,7 @@ def call(link: Link, peer: str, identity: Identity | None, seconds: float) -> No
     Raises WireError if either end refuses the other one, BrokenError.
     """
     until = time.monotonic() + min(seconds, HELLO_SECONDS)
-    token, process = _token_of(peer)
+    token, process = token_of(peer)
     me = str(identity.caller) if identity else os.environ.get(faults.PROCESS_VARIABLE, "")
     nonce = secrets.token_bytes(NONCE_BYTES)
     hello = pb.Hello(protocol=own_protocol(), meant=process, caller=me, nonce=nonce)
@@ -110,13 +105,13 @@ def answer(link: Link, name: str) -> str:
     if kind != message.HELLO or size > ROOM_BYTES:
         raise WireError(pb.BAD_REQUEST, f"a connection begins with kind {kind} of {size} bytes")
     hello = parsed(pb.Hello, link.read(size, until))
-    who = "".join(each for each in hello.caller[:100] if each.isprintable()) or "a caller"
+    who = from_outside(hello.caller) or "a caller"
+    token, process = token_of(name)
     if hello.protocol.number != PROTOCOL:
-        why = mismatch(name or "this server", who, hello.protocol)
+        why = mismatch(process or "this server", who, hello.protocol)
         raise WireError(pb.OTHER_PROTOCOL, why)
-    token, process = _token_of(name)
     if name and hello.meant != process:
-        meant = f"for {hello.meant}" if hello.meant else "without a job's token"
+        meant = f"for {from_outside(hello.meant)}" if hello.meant else "without a job's token"
         raise WireError(pb.WRONG_PEER, f"this is {process}, the call was {meant}")
     nonce = secrets.token_bytes(NONCE_BYTES)
     proof = _proof(token, "listener", hello, nonce)
@@ -169,7 +164,7 @@ def encrypted(made: socket.socket, identity: Identity, peer: str | None) -> ssl.
     if not peer:
         raise ValueError(f"whom {identity.caller} means to call is not said")
     context = _context(identity, ssl.Purpose.SERVER_AUTH)
-    host = host_of(_token_of(peer)[1], identity.caller.job)
+    host = host_of(token_of(peer)[1], identity.caller.job)
     return context.wrap_socket(made, server_hostname=host, suppress_ragged_eofs=False)
 
 

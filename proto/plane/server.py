@@ -28,7 +28,7 @@ from google.protobuf.message import Message
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
-from shoal.proto.errors import WireError, shortened
+from shoal.proto.errors import REFUSALS, WireError, shortened
 from shoal.proto.frames import Buffer, Pieces, parsed
 from shoal.proto.identity import Caller, Identity
 from shoal.proto.methods import Method
@@ -216,7 +216,8 @@ class ArrayServer:
             try:
                 who = hello.answer(peer.link, self._name)
             except WireError as error:
-                logger.info("a connection is refused: %s", error)
+                if REFUSALS.due():
+                    logger.info("a connection is refused: %s", error)
                 _refuse(peer.link, error)
                 return
             stranger = False

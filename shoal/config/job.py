@@ -25,7 +25,10 @@ from shoal.config import checks as config_checks
 from shoal.config import data_format
 from shoal.config.kubernetes import PATHS
 from shoal.config.options import GROUPS, JobOptions
-from shoal.errors import UserError
+from shoal.errors import UserError, hide
+
+TOKEN_LETTERS = 16
+"""Of a job's token that is drawn here."""
 
 EXPORT_FLAGS = (
     *("output", "overwrite", "export", "export_max_table_mb", "export_dtype"),
@@ -101,7 +104,7 @@ class JobConfig(JobOptions):
         if self.image:
             name = name.replace("_", "-")  # which no object of Kubernetes may have in its name
         changes = self._resolved_in_pods(name) if self.image else self._resolved_here(name)
-        token = self.token or secrets.token_hex(8)
+        token = self.token or secrets.token_hex(TOKEN_LETTERS // 2)
         config = dataclasses.replace(self, job_name=name, token=token, **changes)
         if self.command != "train" or self.durability == "checkpoint":
             kept = "checkpoint"
@@ -169,13 +172,16 @@ class JobConfig(JobOptions):
         """
         try:
             with reading(Path(path)) as file:
-                return cls.from_json(file.read().decode())
+                config = cls.from_json(file.read().decode())
         except FileNotFoundError as error:
             raise UserError(f"--config: there is no file {path}") from error
         except (OSError, UserError) as error:
             raise UserError(f"--config: {path}: {error}") from error
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(f"--config: {path} is not a job configuration: {error}") from error
+        if len(config.token) >= TOKEN_LETTERS:  # in no log line of this process
+            hide([config.token])
+        return config
 
 
 def job_id_of(token: str) -> str:

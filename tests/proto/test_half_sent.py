@@ -188,7 +188,7 @@ def test_calls_for_another_are_refused_before_a_byte_of_them_is_read(server, hal
         for call in [half.send(methods.FENCE.path, name=each) for each in name]:
             error = call.exception(PATIENCE)
             assert error.code() == STATUS_CODES[pb.WRONG_PEER]
-            assert "this is job/ps-0" in error.details()
+            assert "this is ps-0, the call was" in error.details()
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ import grpc
 import numpy as np
 import pytest
 
-from shoal.proto import frames, methods, rpc, serving
+from shoal.proto import frames, methods, permissions, rpc, serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, WireError
+from shoal.proto.errors import PeerUnavailableError, Seldom, WireError
 from shoal.proto.identity import CLIENT, MASTER, ROLES, SERVER, WORKER, Caller
 from shoal.proto.methods import Method
 from shoal.proto.permissions import CALLERS, SPEAKERS, permitted
@@ -125,6 +125,12 @@ def call(served, connect):
         return connection.result(method, future)
 
     return made
+
+
+@pytest.fixture(autouse=True)
+def every_line(monkeypatch):
+    """Each refusal is logged, however many there are in a second."""
+    monkeypatch.setattr(permissions, "REFUSALS", Seldom(0.0))
 
 
 def test_the_table_has_every_method():
