@@ -22,6 +22,7 @@ import grpc
 
 from shoal.base import log, temporary
 from shoal.base.job_folder import JobFolder
+from shoal.base.thinned import ThinnedFile
 from shoal.base.wholefile import write_json
 from shoal.config.job import JobConfig
 from shoal.errors import (
@@ -44,7 +45,6 @@ from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
 from shoal.master.kubeflow import StatusServer, TrainJobReports
 from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.machine import processor_time
-from shoal.master.metrics_file import bounded_text
 from shoal.master.recorder import Recorder
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
@@ -220,7 +220,7 @@ def run_job(
             stack.enter_context(closing(SlotLoads(shared, identity))),
             audit=partial(audit_apart, folder),
             trouble=lambda: journal.trouble,
-            metrics=partial(bounded_text, folder.metrics),
+            metrics=ThinnedFile(folder.metrics).text,
         )
         name = transport.peer_name(config.token, "master")
         here = f"{host}:{port}"

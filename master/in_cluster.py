@@ -28,6 +28,7 @@ from kubernetes import client
 from shoal.base import log
 from shoal.base.job_folder import JobFolder
 from shoal.base.signals import on_signal
+from shoal.base.thinned import ThinnedFile
 from shoal.cluster import manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
@@ -47,7 +48,6 @@ from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.job.job import Job
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.launchers.pod_launcher import PodLauncher
-from shoal.master.metrics_file import bounded_text
 from shoal.master.runner import Runner
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import Start
@@ -187,7 +187,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         except UserError as error:
             logger.error("%s", error)  # which must not keep the result back
         result = folder.result.read_text()
-        metrics = bounded_text(folder.metrics)
+        metrics = ThinnedFile(folder.metrics).text()
         insist(pod.objects.publish, published(result, audit, config.job_dir, metrics))
         pod.events.tell(end_of(json.loads(result)))
 
@@ -245,7 +245,7 @@ def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str)
 def published(result: str, audit: str | None, job_dir: str, metrics: str = "") -> dict[str, str]:
     """What the job's ConfigMap says of its end: result.json and audit, as they fit, and metrics.
 
-    metrics: as `bounded_text` gives them. A ConfigMap that is too large would be refused whole,
+    metrics: as ThinnedFile gives them. A ConfigMap that is too large would be refused whole,
     however the job ended. What is left out is said in the result's messages and the audit's text.
     """
     content, lacks = bounded(json.loads(result), RESULT_BYTES - NOTE_BYTES)

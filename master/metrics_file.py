@@ -43,9 +43,6 @@ TYPES = {
 METRIC = "val_"
 """Before the name of an evaluation metric, as Keras has it."""
 
-TEXT_BYTES = 100_000
-"""Of the file as it goes to those who cannot read the job's folder."""
-
 _DIGITS = {"seconds": 3, "samples_per_second": 1, "mean_staleness": 4}
 """After the point, of figures that are measured."""
 
@@ -68,15 +65,18 @@ class MetricsFile:
 
     def _go_on(self) -> None:
         """Read what there is, but for a last line that was cut by a kill."""
-        text = self._path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._size = len(whole)
-        lines = csv.reader(io.StringIO(whole.decode(), newline=""))
-        self._columns = next(lines, [])
-        for cells in lines:
-            row = dict(zip(self._columns, cells, strict=False))
-            if row.get("evaluated_version"):
-                self._evaluations.add(_key(row))
+        with self._path.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._size += len(line)
+                cells = _cells(line)
+                if not self._columns:
+                    self._columns = cells
+                    continue
+                row = dict(zip(self._columns, cells, strict=False))
+                if row.get("evaluated_version"):
+                    self._evaluations.add(_key(row))
 
     def add(
         self, when: float, sample: Mapping[str, Any], evaluation: EvaluationResult | None = None
@@ -116,47 +116,24 @@ class MetricsFile:
         new = [name for name in names if name not in self._columns]
         if not new:
             return
-        old = self._path.read_bytes()[: self._size] if self._size else b""
         columns = [*self._columns, *new]
-        rows = csv.reader(io.StringIO(old.decode(), newline=""))
-        next(rows, None)
         empty = [""] * len(new)
-        text = b"".join([_line(columns), *(_line([*row, *empty]) for row in rows)])
-        with replacing(self._path) as temporary:
-            temporary.write_bytes(text)
-        self._columns, self._size = columns, len(text)
+        with replacing(self._path) as temporary, temporary.open("wb") as written:
+            written.write(_line(columns))
+            if self._size:
+                with self._path.open("rb") as old:
+                    next(old)
+                    # To the last whole line: row by row, as there may be those of months.
+                    while old.tell() < self._size:
+                        written.write(_line([*_cells(old.readline()), *empty]))
+            self._size = written.tell()
+        self._columns = columns
 
 
 def _key(cells: Mapping[str, str]) -> tuple[str, ...]:
     """What tells the evaluation of a row from others."""
     metrics = [f"{n}={v}" for n, v in sorted(cells.items()) if n.startswith(METRIC) and v]
     return (cells["evaluated_version"], *metrics)
-
-
-def bounded_text(path: Path, limit: int = TEXT_BYTES) -> str:
-    """What is in the file, as `thinned` to the limit; "" without the file."""
-    try:
-        return thinned(path.read_text(), limit)
-    except OSError:
-        return ""
-
-
-def thinned(text: str, limit: int) -> str:
-    """The text of a file in at most `limit` bytes, without some of its rows.
-
-    Every second row is left out, again and again, and those of evaluations only when no others are
-    left. The last row stays.
-    """
-    head, *lines = text.splitlines(keepends=True) or [""]
-    while len(lines) > 1 and len("".join([head, *lines]).encode()) > limit:
-        places = range(len(lines) - 1)
-        left_out = set(([i for i in places if not _is_evaluation(lines[i])] or places)[::2])
-        lines = [line for i, line in enumerate(lines) if i not in left_out]
-    return "".join([head, *lines])
-
-
-def _is_evaluation(line: str) -> bool:
-    return bool(line.split(",")[list(TYPES).index("evaluated_version")])
 
 
 def column_of(metric: str) -> str:
@@ -170,6 +147,10 @@ def _text(name: str, value: Any) -> str:
     if name in _DIGITS:
         return f"{value:.{_DIGITS[name]}f}"
     return value if isinstance(value, str) else repr(value)
+
+
+def _cells(line: bytes) -> list[str]:
+    return next(csv.reader(io.StringIO(line.decode(), newline="")), [])
 
 
 def _line(cells: Any) -> bytes:

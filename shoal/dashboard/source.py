@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.thinned import ThinnedFile
 from shoal.client import local_jobs
 from shoal.client.following import CALL_SECONDS
 from shoal.config.job import JobConfig
@@ -86,6 +87,10 @@ class Source(ABC):
         """Ask no more."""
 
 
+METRICS_BYTES = 2_000_000
+"""Of metrics.csv that are read again and again, of a job of this machine."""
+
+
 class LocalSource(Source):
     """A job of this machine, by its folder."""
 
@@ -93,6 +98,7 @@ class LocalSource(Source):
         self.name = folder.path.name
         self.place = f"on this machine, in {shown_path(folder.path)}"
         self._folder = folder
+        self._metrics = ThinnedFile(folder.metrics, METRICS_BYTES)
         self._connection: Connection | None = None
 
     def close(self) -> None:
@@ -165,10 +171,7 @@ class LocalSource(Source):
 
     def losses(self) -> list[str]:
         """See Source."""
-        try:
-            return self._folder.metrics.read_text().splitlines()
-        except OSError:
-            return []
+        return self._metrics.text().splitlines()
 
     def logs(self) -> list[str]:
         """See Source."""

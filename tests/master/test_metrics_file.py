@@ -10,15 +10,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from shoal.base.thinned import TEXT_BYTES, ThinnedFile
 from shoal.errors import UserError
 from shoal.master.job.sample import evaluations_from, sample_of
 from shoal.master.job.status import tables
 from shoal.master.metrics_file import (
-    TEXT_BYTES,
     TYPES,
     MetricsFile,
-    bounded_text,
-    thinned,
     write_parquet,
 )
 from shoal.master.work.evaluation import EvaluationResult
@@ -78,13 +76,14 @@ def test_evaluations_add_their_columns_to_all_rows(path):
 
 
 def test_of_many_rows_every_part_of_the_job_and_every_evaluation_is_kept(path):
-    assert bounded_text(path) == ""
+    thinned = ThinnedFile(path)
+    assert thinned.text() == ""
     file = MetricsFile(path)
     for second in range(3000):
         evaluated = evaluation(second, auc=0.5) if second % 100 == 7 else None
         file.add(float(second), {"seconds": float(second), "state": "training"}, evaluated)
     assert path.stat().st_size > TEXT_BYTES
-    text = bounded_text(path)
+    text = thinned.text()
     assert len(text.encode()) <= TEXT_BYTES
     kept = list(csv.DictReader(io.StringIO(text)))
     seconds = [float(row["seconds"]) for row in kept]
@@ -99,11 +98,45 @@ def test_of_evaluations_alone_some_are_left_out_where_there_is_no_room(path):
     for version in range(100):
         file.add(float(version), {}, evaluation(version, auc=0.5))
     whole = path.read_text()
-    kept = thinned(whole, 2000)
+    kept = ThinnedFile(path, 2000).text()
     assert len(kept) <= 2000
     assert kept.splitlines()[0] == whole.splitlines()[0]
     assert kept.splitlines()[-1] == whole.splitlines()[-1]
-    assert thinned(whole, len(whole)) == whole
+    assert ThinnedFile(path, len(whole) + 200).text() == whole
+
+
+def test_what_goes_to_followers_is_read_once_and_held_in_few_rows(path, monkeypatch):
+    """However long the job runs, and however often it is asked for."""
+    file, thinned = MetricsFile(path), ThinnedFile(path, 2000)
+    taken = []
+    take = ThinnedFile._take
+    monkeypatch.setattr(
+        ThinnedFile, "_take", lambda self, line: taken.append(line) or take(self, line)
+    )
+    for second in range(500):
+        file.add(float(second), {"seconds": float(second)})
+        if second % 7 == 0:
+            assert len(thinned.text()) <= 2000
+            assert thinned.text().splitlines()[-1] == path.read_text().splitlines()[-1]
+    assert len(taken) == 498
+    held = thinned._rows.kept + thinned._evaluations.kept
+    assert len(b"".join(line for _, line in held)) <= 2000
+    file.add(500.0, {}, evaluation(3, auc=0.5))  # a column more: the file is another one
+    rows = list(csv.DictReader(io.StringIO(thinned.text())))
+    assert rows[-1]["val_auc"] == "0.5"
+    seconds = [float(row["seconds"]) for row in rows[:-1]]
+    assert seconds == sorted(seconds)
+    assert max(b - a for a, b in itertools.pairwise(seconds)) <= 64
+
+
+def test_a_master_that_goes_on_holds_no_file_of_months(path, monkeypatch):
+    file = MetricsFile(path)
+    for second in range(50):
+        file.add(float(second), SAMPLE)
+    monkeypatch.setattr(Path, "read_bytes", None)
+    after = MetricsFile(path)
+    after.add(50.0, SAMPLE, evaluation(3, auc=0.5))
+    assert [row["val_auc"] for row in rows(path)] == [*[""] * 50, "0.5"]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 30])
