@@ -63,8 +63,11 @@ def start(command: str, arguments: dict[str, Any]) -> Job:
 
 
 def _run(given: _Given, display: Display, interruptions: Interruptions | None = None) -> JobResult:
-    with _in_python(), _written(given, _beside(given.config), display) as (config, written):
-        config = _in_its_place(config, given)
+    with (
+        _in_python(),
+        _written(given, _beside(given.config), display) as (config, written),
+        _in_its_place(config, given) as config,
+    ):
         result = run_job(config, display, interruptions, written)
     if result.state != "succeeded":
         failure = result.failure or {"message": _unsuccessful(result)}
@@ -229,17 +232,19 @@ def _written(
         yield dataclasses.replace(given.config, **changes), folder
 
 
-def _in_its_place(config: JobConfig, given: _Given) -> JobConfig:
+@contextmanager
+def _in_its_place(config: JobConfig, given: _Given) -> Iterator[JobConfig]:
     """The configuration with a job name that is free, so that a cell can be run twice.
 
     A model that was given by value is exported into the job's folder, if nowhere else: not on
     Kubernetes, where that folder may go with its pod. Raises UserError.
     """
     named = config.resolved()
-    if not (config.job_name or config.job_dir or config.overwrite):
-        name = numbered(named.job_name)
-        config = dataclasses.replace(config, job_name=name)
-        named = config.resolved()
-    if config.command == "train" and given.model and not (config.output or config.image):
-        config = dataclasses.replace(config, output=os.path.join(named.job_dir, OUTPUT))
-    return config
+    with ExitStack() as stack:
+        if not (config.job_name or config.job_dir or config.overwrite):
+            name = stack.enter_context(numbered(named.job_name))
+            config = dataclasses.replace(config, job_name=name)
+            named = config.resolved()
+        if config.command == "train" and given.model and not (config.output or config.image):
+            config = dataclasses.replace(config, output=os.path.join(named.job_dir, OUTPUT))
+        yield config

@@ -46,7 +46,13 @@ class Job:
         # Not a daemon: a program that ends waits for its jobs, as it would with wait=True.
         self._thread = threading.Thread(target=self._follow, args=(run,), name="shoal job")
         self._thread.start()
-        self._display.begun.wait()
+        try:
+            self._display.begun.wait()
+        except BaseException:
+            # Nobody would have the job: it must not begin, or go on, by itself.
+            self._interruptions.kill()
+            self._thread.join()
+            raise
         if self._display.folder is None:
             self._thread.join()
             assert self._error is not None

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import shlex
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -176,14 +177,32 @@ def keep_given(written: Path, folder: JobFolder) -> None:
         raise UserError(f"--job-dir: {folder.path} cannot be written: {error}") from error
 
 
-def numbered(name: str) -> str:
-    """The name, or with the first number behind it of which no job has run yet."""
-    for number in itertools.count(1):
-        candidate = name if number == 1 else f"{name}-{number}"
-        folder = JobFolder(Path("shoal-jobs", candidate).absolute())
-        if not folder.path.exists() or (_left_nothing(folder) and not is_locked(folder.lock)):
-            return candidate
-    raise AssertionError
+_naming = threading.Lock()
+_named: set[Path] = set()
+"""Folders of jobs that threads of this process are about to run."""
+
+
+@contextmanager
+def numbered(name: str) -> Iterator[str]:
+    """The name, or with the first number behind it of which no job has run yet.
+
+    No other thread is given it while the body runs.
+    """
+    with _naming:
+        for number in itertools.count(1):
+            candidate = name if number == 1 else f"{name}-{number}"
+            folder = JobFolder(Path("shoal-jobs", candidate).absolute())
+            ran = folder.path.exists() and not (
+                _left_nothing(folder) and not is_locked(folder.lock)
+            )
+            if not ran and folder.path not in _named:
+                break
+        _named.add(folder.path)
+    try:
+        yield candidate
+    finally:
+        with _naming:
+            _named.discard(folder.path)
 
 
 def is_locked(path: Path) -> bool:

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,8 +17,10 @@ import pytest
 from click.testing import CliRunner
 
 import shoal
+from shoal.api import jobs
 from shoal.cli.main import main
 from shoal.client.by_value import NAMES
+from shoal.client.claim import numbered
 from shoal.client.display import Display
 from shoal.client.local import run_job
 from shoal.client.processes import job_processes
@@ -209,6 +213,43 @@ def test_a_cell_can_be_run_twice(project, scripted):
         shoal.train(**fields, display=Recorder())
     assert str(caught.value).startswith("job_name: job model has run before")
     assert shoal.train(**fields, overwrite=True, display=Recorder()).state == "succeeded"
+
+
+def test_two_threads_get_two_numbers(project):
+    with numbered("model") as first, ThreadPoolExecutor(1) as other:
+
+        def name():
+            with numbered("model") as given:
+                return given
+
+        assert (first, other.submit(name).result()) == ("model", "model-2")
+    with numbered("model") as again:
+        assert again == "model"  # no job has run under it
+
+
+def test_a_job_whose_begin_is_interrupted_ends_with_it(monkeypatch):
+    """As by the button Stop, while the data of a cell are written."""
+    seen = []
+
+    def run(display, interruptions):
+        while not interruptions.count:
+            time.sleep(0.001)
+        seen.append(interruptions.count)
+        raise RuntimeError
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    class Kept(jobs._Kept):
+        def __init__(self):
+            super().__init__()
+            self.begun.wait = interrupted
+
+    monkeypatch.setattr(jobs, "_Kept", Kept)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.Job(run)
+    assert seen == [2]
+    assert not any(each.name == "shoal job" for each in threading.enumerate())
 
 
 def test_a_job_that_is_not_waited_for_is_asked_and_stopped(project, scripted):
