@@ -147,7 +147,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     if not folder.journal.exists():
         insist(remove_pods, core, namespace, name)
 
-    def make_pod(start: Start, growth: int) -> Manifest:
+    def make_pod(runner: Runner, start: Start, growth: int) -> Manifest:
         return manifests.process_pod(
             config,
             pod.templates,
@@ -158,6 +158,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             owners=pod.objects.owners_of_pods,
             grpc_probes=version >= GRPC_PROBES_SINCE,
             workers=config.num_workers,
+            servers=runner.job.look(lambda job, _: job.moves.routing.dense),
             growth=growth,
         )
 
@@ -165,15 +166,19 @@ def _run_alone(pod: _Pod, resume: str) -> int:
 
     def make_launcher(runner: Runner, _: str) -> PodLauncher:
         steps = memory_steps(config.oom_memory_factor)
-        launcher = PodLauncher(runner.post, api, namespace, name, make_pod, steps)
+        make = partial(make_pod, runner)
+        launcher = PodLauncher(runner.post, api, namespace, name, make, steps)
         if config.shared(config.job_dir):
             linger_when_told_to_end(runner.job, launcher, name)
 
         def tell(text: str) -> None:
             runner.job.apply(lambda job, now: job.noted(text, now))
 
+        def servers() -> tuple[int, int]:
+            return runner.job.look(_servers), launcher.most_servers_of_a_node
+
         def keep() -> None:
-            look_after(pod.objects, lambda: launcher.most_servers_of_a_node, version, tell, ended)
+            look_after(pod.objects, servers, version, tell, ended)
 
         for work in (keep, partial(pod.events.follow, runner.job, ended)):
             threading.Thread(target=work, daemon=True).start()
@@ -209,6 +214,12 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         with contextlib.suppress(OSError):
             TERMINATION_LOG.write_text(JobResult.read(folder.result).state)
     return code
+
+
+def _servers(job: Job, _now: float) -> int:
+    """How many servers hold the model now, as far as they are there."""
+    routing = job.moves.routing
+    return routing.servers - len(routing.absent)
 
 
 def _servers_drain(job: Job, now: float) -> bool:

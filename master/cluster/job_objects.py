@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0
 """Between two looks: without the Service nobody finds a server that was started again."""
 
+AGAIN = "the job's {} was deleted by somebody, and is made again"
+
 _BUDGETS = "poddisruptionbudgets"
 
 
@@ -49,7 +51,7 @@ class JobObjects:
         self._options = {"_request_timeout": CALL_SECONDS}
         self._data: dict[str, str] = {}
         self._config_map_uid = ""
-        self._available: int | None = None
+        self._budgeted = False
         self._may_budget = True
 
     @property
@@ -86,21 +88,24 @@ class JobObjects:
                 raise
             self.keep()
 
-    def budget(self, together: int, version: tuple[int, int]) -> None:
+    def budget(self, servers: int, together: int, version: tuple[int, int]) -> bool:
         """Have whoever drains nodes leave the servers running but those of one node.
 
-        Those that share a node are told to end together, and drain with one checkpoint.
+        Those that share a node are told to end together, and drain with one checkpoint. Returns
+        whether there was a budget that somebody has deleted.
 
-        together: how many servers share a node, at most. version: of the cluster.
+        servers: how many hold the model now. together: how many of them share a node, at most.
+        version: of the cluster.
         """
-        available = max(0, self._config.num_ps - max(1, together))
-        if available == self._available or not self._may_budget:
-            return
+        if not self._may_budget:
+            return False
+        available = max(0, servers - max(1, together))
         policy = "v1" if version >= POLICY_V1_SINCE else "v1beta1"
         where = ("policy", policy, self._namespace, _BUDGETS)
         body = manifests.disruption_budget(self._name, available)
         body["apiVersion"] = f"policy/{policy}"
         body["metadata"]["ownerReferences"] = manifests.owner(self._name, self._job_uid)
+        again = False
         try:
             try:
                 self._any.patch_namespaced_custom_object(*where, self._name, body, **self._options)
@@ -108,12 +113,14 @@ class JobObjects:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
                 self._any.create_namespaced_custom_object(*where, body, **self._options)
+                again = self._budgeted
+            self._budgeted = True
         except ApiException as error:
             if error.status != HTTPStatus.FORBIDDEN:
                 raise
             self._may_budget = False  # the job does without
             logger.warning("no disruption budget for the servers: %s", message_of(error))
-        self._available = available
+        return again
 
     def _keep_one(self, kind: str, manifest: Manifest) -> tuple[Any, bool]:
         """The object, which is the Job's now, and whether it had to be made again."""
@@ -155,21 +162,23 @@ class JobObjects:
 
 def look_after(
     objects: JobObjects,
-    together: Callable[[], int],
+    servers: Callable[[], tuple[int, int]],
     version: tuple[int, int],
     tell: Callable[[str], None],
     ended: threading.Event,
 ) -> None:
     """Keep the objects until `ended`, on the caller's thread; `tell` is told what was missing.
 
-    together, version: as of JobObjects.budget.
+    servers: gives `servers` and `together` of JobObjects.budget, whose version this is, too.
     """
     told = ""
     while not ended.wait(LOOK_SECONDS):
         try:
             for kind in objects.keep():
-                tell(f"the job's {kind} was deleted by somebody, and is made again")
-            objects.budget(together(), version)
+                tell(AGAIN.format(kind))
+            # The servers of now: more or fewer than the job began with, where it was scaled.
+            if objects.budget(*servers(), version):
+                tell(AGAIN.format("PodDisruptionBudget"))
             told = ""
         except (ApiException, *UNREACHABLE) as error:
             said = message_of(error)

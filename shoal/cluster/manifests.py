@@ -11,6 +11,7 @@ from shoal.cluster.pod_security import restrict
 from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT, PORTS, SERVER_PORT
 from shoal.cluster.templates import merged
 from shoal.config.job import JobConfig
+from shoal.proto.routing import holder_index
 
 Manifest = dict[str, Any]
 
@@ -190,12 +191,13 @@ def process_pod(
     owners: list[Manifest],
     grpc_probes: bool,
     workers: int,
+    servers: int,
     growth: int = 0,
 ) -> Manifest:
     """The pod of one start of a server or worker.
 
-    owners: its owner references. workers: how many are wanted. growth: how often its memory
-    did not suffice.
+    owners: its owner references. workers: how many are wanted. servers: how many keep logs of
+    updates now, Routing.dense. growth: how often its memory did not suffice.
     """
     name = pod_name(config.job_name, role, index)
     master = address(master_name(config.job_name), config.job_name, namespace, MASTER_PORT)
@@ -206,7 +208,7 @@ def process_pod(
         command += ["--address", f"0.0.0.0:{SERVER_PORT}", "--advertise", reached]
         command += ["--grace", str(_grace(templates, role))]
         command += [] if config.insecure else ["--health", f"0.0.0.0:{HEALTH_PORT}"]
-    metadata, spec = _pod(config, templates, role, index, command, workers=workers)
+    metadata, spec = _pod(config, templates, role, index, command, workers=workers, servers=servers)
     # Only the master talks to the Kubernetes API.
     spec["automountServiceAccountToken"] = False
     if role == "ps":
@@ -234,6 +236,7 @@ def _pod(
     command: list[str],
     *,
     workers: int = 1,
+    servers: int = 1,
 ) -> tuple[Manifest, Manifest]:
     """Metadata and spec of a pod, the user's template merged under them."""
     volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config.job_name}}]
@@ -290,7 +293,7 @@ def _pod(
         "volumes": volumes,
     }
     if role == "ps":
-        spec["affinity"] = _apart(config, index)
+        spec["affinity"] = _apart(config, index, servers)
     if priority := config.priority_class(role, index, workers):
         spec["priorityClassName"] = priority
     template = templates.get(role, {})
@@ -312,7 +315,7 @@ def _outlived(config: JobConfig, role: str) -> bool:
     return role == "worker" or config.command != "train" or bool(config.checkpoint_dir)
 
 
-def _apart(config: JobConfig, index: int) -> Manifest:
+def _apart(config: JobConfig, index: int, keeping: int) -> Manifest:
     """The wish of a server for a node of its own; apart from its log's keeper above all."""
     servers = {JOB_LABEL: config.job_name, ROLE_LABEL: "ps"}
 
@@ -321,8 +324,9 @@ def _apart(config: JobConfig, index: int) -> Manifest:
         return {"weight": weight, "podAffinityTerm": term}
 
     wishes = [wish(OTHER_SERVERS_WEIGHT, {"matchLabels": servers})]
-    if config.num_ps > 2 and config.log_at_servers:
-        neighbours = {str((index + step) % config.num_ps) for step in (-1, 1)}
+    if keeping > 2 and config.log_at_servers:
+        neighbours = {str(holder_index(index, keeping))}
+        neighbours |= {str((index - 1) % keeping)} if index < keeping else set()
         among = [{"key": INDEX_LABEL, "operator": "In", "values": sorted(neighbours)}]
         selector = {"matchLabels": servers, "matchExpressions": among}
         wishes.append(wish(NEIGHBOUR_WEIGHT, selector))

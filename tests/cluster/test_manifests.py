@@ -34,7 +34,7 @@ def config(**changes):
     return JobConfig(**given | changes).resolved()
 
 
-def pod(role="worker", index=0, templates=None, growth=0, **changes):
+def pod(role="worker", index=0, templates=None, growth=0, servers=None, **changes):
     return manifests.process_pod(
         config(**changes),
         templates or {},
@@ -45,6 +45,7 @@ def pod(role="worker", index=0, templates=None, growth=0, **changes):
         owners=manifests.owners_of_pod("job", "42", "43"),
         grpc_probes=changes.pop("grpc_probes", False),
         workers=4,
+        servers=servers or config(**changes).num_ps,
         growth=growth,
     )
 
@@ -295,6 +296,10 @@ def test_a_server_would_rather_be_alone_and_not_with_the_keeper_of_its_log():
         "In",
         ["0", "2"],
     )
+    # The servers that keep logs now count: one that came later has its log at one of them.
+    for index, keepers in ((3, ["2", "4"]), (6, ["1"])):
+        _, (_, selector) = apart(pod("ps", index, num_ps=4, servers=5, **volume))
+        assert selector["matchExpressions"][0]["values"] == keepers
     in_files = apart(pod("ps", 3, num_ps=4, log_place="file", **volume))
     assert in_files == [(50, {"matchLabels": others})]
     assert "affinity" not in pod()["spec"]

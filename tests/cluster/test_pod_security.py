@@ -39,6 +39,7 @@ def specs(templates=None, **changes):
             owners=[],
             grpc_probes=True,
             workers=1,
+            servers=1,
         )
         made[role] = pod["spec"]
     return made
