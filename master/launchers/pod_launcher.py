@@ -23,7 +23,7 @@ from shoal.cluster.manifests import JOB_LABEL, Manifest, pod_name
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.launchers.pod_view import PodView
 from shoal.master.launchers.pods import Action, CreatePod, DeletePod, Pods, Report
-from shoal.master.work.ids import Start
+from shoal.master.work.ids import ProcessId, Start
 from shoal.proto.backoff import backoff_seconds
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ class PodLauncher(Launcher):
         self._namespace, self._job_name = namespace, job_name
         self._make_pod = make_pod
         self._pods = Pods(memory_steps)
+        # The newest pod of each process, and its uid: names are used again.
+        self._uids: dict[ProcessId, tuple[Start, str]] = {}
         self._tells, self._closed = True, threading.Event()
         self._version = ""  # of the watch; empty: all pods are to be listed
         self._changed = threading.Condition()
@@ -161,8 +163,11 @@ class PodLauncher(Launcher):
 
     def _see_all(self) -> str:
         listed = self._core.list_namespaced_pod(**self._selection, _request_timeout=CALL_SECONDS)
-        views = [PodView.of(plain(self._api, pod)) for pod in listed.items]
-        self._feed(lambda pods: pods.listed([view for view in views if view is not None]))
+        found = (PodView.of(plain(self._api, pod)) for pod in listed.items)
+        views = [view for view in found if view is not None]
+        for view in views:
+            self._know(view.start, view.uid)
+        self._feed(lambda pods: pods.listed(views))
         return str(listed.metadata.resource_version)
 
     def _watch_on(self) -> None:
@@ -184,7 +189,14 @@ class PodLauncher(Launcher):
         if kind == "DELETED":
             self._feed(lambda pods: pods.gone(view.start))
         else:
+            self._know(view.start, view.uid)
             self._feed(lambda pods: pods.seen(view))
+
+    def _know(self, start: Start, uid: str) -> None:
+        with self._changed:
+            before = self._uids.get(start.process)
+            if before is None or before[0].incarnation <= start.incarnation:
+                self._uids[start.process] = start, uid
 
     def _act(self) -> None:
         while True:
@@ -236,22 +248,33 @@ class PodLauncher(Launcher):
         with self._changed:
             if not self._pods.wanted(start):
                 return  # ended meanwhile, or an earlier attempt had succeeded after all
-        self._core.create_namespaced_pod(
+        made = self._core.create_namespaced_pod(
             self._namespace, self._make_pod(start, growth), _request_timeout=CALL_SECONDS
         )
+        self._know(start, made.metadata.uid)
         self._feed(lambda pods: pods.created(start))
 
     def _name(self, start: Start) -> str:
         return pod_name(self._job_name, start.process.role, start.process.index)
 
     def _delete(self, start: Start, at_once: bool) -> None:
-        grace = {"grace_period_seconds": 0} if at_once else {}
+        """Delete the pod of this start, and no other one: a late repetition finds its successor."""
+        with self._changed:
+            known, uid = self._uids.get(start.process, (start, ""))
+        if known.incarnation > start.incarnation:
+            self._feed(lambda pods: pods.gone(start))
+            return
+        uid = uid if known == start else ""  # it was made, and the answer was lost
+        options = client.V1DeleteOptions(
+            grace_period_seconds=0 if at_once else None,
+            preconditions=client.V1Preconditions(uid=uid) if uid else None,
+        )
         try:
             self._core.delete_namespaced_pod(
-                self._name(start), self._namespace, **grace, _request_timeout=CALL_SECONDS
+                self._name(start), self._namespace, body=options, _request_timeout=CALL_SECONDS
             )
         except ApiException as error:
-            if error.status != HTTPStatus.NOT_FOUND:
+            if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
                 raise
             self._feed(lambda pods: pods.gone(start))
 

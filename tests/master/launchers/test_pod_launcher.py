@@ -3,16 +3,20 @@
 Over HTTP, from a server that has no pod and no past; tests/kubernetes has the real one.
 """
 
+import json
 import queue
+import threading
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 from kubernetes import client
 
+from shoal.cluster.manifests import INCARNATION_LABEL, INDEX_LABEL, ROLE_LABEL
 from shoal.master.job.launcher import Exited
 from shoal.master.launchers.pod_launcher import PodLauncher
-from shoal.master.work.ids import Start, WorkerId
+from shoal.master.launchers.pod_view import PodView
+from shoal.master.work.ids import ServerId, Start, WorkerId
 from tests.master.api_server import Answers, served
 
 STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired"}
@@ -69,3 +73,109 @@ def test_after_a_watch_that_cannot_go_on_all_pods_are_listed(forgetful, launcher
     launcher.adopt(adopted)  # whose pod is not there
     assert isinstance(exited := events.get(timeout=60), Exited)
     assert (exited.start, exited.counted) == (adopted, False)
+
+
+class Cluster:
+    """An API server that keeps one pod, as a real one does. fails: so many deletions."""
+
+    def __init__(self):
+        self.pod, self.fails, self.made = None, 0, 0
+        self.done = queue.SimpleQueue()
+
+    def create(self, manifest):
+        self.made += 1
+        manifest["metadata"] |= {"uid": f"uid-{self.made}", "resourceVersion": str(self.made)}
+        self.pod = manifest
+        return HTTPStatus.CREATED, manifest
+
+    def delete(self, options):
+        if self.fails:
+            self.fails -= 1
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"kind": "Status", "message": "away"}
+        uid = (options.get("preconditions") or {}).get("uid")
+        if self.pod is None:
+            return HTTPStatus.NOT_FOUND, {"kind": "Status", "message": "not found"}
+        if uid != self.pod["metadata"]["uid"]:
+            return HTTPStatus.CONFLICT, {"kind": "Status", "message": "the UID in the precondition"}
+        self.pod = None
+        return HTTPStatus.OK, {"kind": "Status"}
+
+
+@pytest.fixture
+def cluster():
+    """A cluster, and the client of its API."""
+    world, over = Cluster(), threading.Event()
+
+    class Handler(Answers, BaseHTTPRequestHandler):
+        def content(self):
+            return json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or b"{}")
+
+        def do_GET(self):
+            if "watch=true" in self.path:
+                world.done.put("watched")
+                over.wait()  # nothing is told
+                self.answer(200, "")
+            else:
+                listed = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
+                self.answer(200, listed)
+
+        def do_POST(self):
+            self.answer(*world.create(self.content()))
+            world.done.put("created")
+
+        def do_DELETE(self):
+            code, content = world.delete(self.content())
+            self.answer(code, content)
+            world.done.put(int(code))
+
+    with served(Handler) as address:
+        configuration = client.Configuration()
+        configuration.host = address
+        yield world, client.ApiClient(configuration)
+        over.set()
+
+
+def manifest_of(start, _growth):
+    labels = {ROLE_LABEL: start.process.role, INDEX_LABEL: str(start.process.index)}
+    labels[INCARNATION_LABEL] = str(start.incarnation)
+    return {"metadata": {"name": f"job-{start.process}", "labels": labels}}
+
+
+def created(launcher, world, start):
+    """Start a process; its pod is there, and the launcher knows it."""
+    launcher.start(start)
+    assert world.done.get(timeout=60) == "created"
+    with launcher._changed:
+        assert launcher._changed.wait_for(lambda: not launcher._pods.wanted(start), 60)
+
+
+def test_a_deletion_is_of_one_pod_and_not_of_its_successor(cluster, monkeypatch):
+    """Also one that is tried again when the successor has the name."""
+    world, api = cluster
+    again = queue.SimpleQueue()
+    monkeypatch.setattr(PodLauncher, "_again", lambda self, action, *_: again.put(action))
+    events = queue.SimpleQueue()
+    launcher = PodLauncher(events.put, api, "space", "job", manifest_of)
+    try:
+        first, second = Start(ServerId(0), 0), Start(ServerId(0), 1)
+        assert world.done.get(timeout=60) == "watched"
+        created(launcher, world, first)
+        world.fails = 1
+        launcher.kill(first)
+        assert world.done.get(timeout=60) == HTTPStatus.INTERNAL_SERVER_ERROR
+        late = again.get(timeout=60)
+        world.pod = None  # the cluster has taken it away
+        launcher._seen("DELETED", PodView(first, "Failed"))
+        created(launcher, world, second)
+        launcher._actions.put((late, 1))
+        launcher.kill(second)  # done after the late one
+        assert world.done.get(timeout=60) == HTTPStatus.OK
+        assert (world.pod, world.made) == (None, 2)
+        # What a master does not know of is told by the API.
+        world.create(manifest_of(Start(ServerId(0), 2), 0))
+        launcher._know(Start(ServerId(0), 2), "uid-of-another")
+        launcher._delete(Start(ServerId(0), 2), True)
+        assert world.done.get(timeout=60) == HTTPStatus.CONFLICT
+        assert world.pod is not None
+    finally:
+        launcher.close()
