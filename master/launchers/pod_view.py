@@ -24,6 +24,9 @@ NEVER_STARTS = frozenset(
 LOST_PLACE = frozenset({"Evicted", "NodeLost", "Shutdown", "Terminated", "NodeShutdown"})
 """Reasons of a failed pod that are the cluster's, not the process's."""
 
+LOST_CONTAINER = "ContainerStatusUnknown"
+"""Why a container has ended that its node does not know any more, as after the node's restart."""
+
 REFUSED_BY_NODE = frozenset(
     {
         "Preempting",
@@ -85,6 +88,9 @@ class PodView:
     node: str = ""
     """Where it is; empty before it has a place."""
 
+    uid: str = ""
+    """Of this pod, and of none that has its name later."""
+
     @property
     def refused(self) -> bool:
         """Whether its node did not take the pod, or took it for another's sake."""
@@ -129,4 +135,5 @@ class PodView:
             status.get("message") or "",
             growth,
             (pod.get("spec") or {}).get("nodeName") or "",
+            metadata.get("uid") or "",
         )

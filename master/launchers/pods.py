@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 
 from shoal.cluster.explain import MAY_START
 from shoal.master.job.launcher import Exited, Started, Waiting
-from shoal.master.launchers.pod_view import LOST_PLACE, NEVER_STARTS, OUT_OF_MEMORY, PodView
+from shoal.master.launchers.pod_view import (
+    LOST_CONTAINER,
+    LOST_PLACE,
+    NEVER_STARTS,
+    OUT_OF_MEMORY,
+    PodView,
+)
 from shoal.master.work.ids import ProcessId, ServerId, Start
 
 
@@ -247,8 +253,9 @@ class Pods:
         if view.refused:
             why = f"its pod was refused by its node: {view.reason}: {view.message}".rstrip(": ")
             return self._ended(view.start, why, counted=False, refused=True)
-        if view.reason in LOST_PLACE or view.disrupted:
-            why = f"its pod was lost: {view.reason or view.disrupted}"
+        lost = view.ended_by == LOST_CONTAINER  # whatever exit code stands there: nobody saw it
+        if view.reason in LOST_PLACE or view.disrupted or lost:
+            why = f"its pod was lost: {view.reason or view.disrupted or view.ended_by}"
             return self._ended(view.start, why, counted=False)
         if view.deleting and not tracked.ending:
             return self._ended(view.start, TAKEN_AWAY, counted=False)

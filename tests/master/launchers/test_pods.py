@@ -153,6 +153,14 @@ def test_one_that_runs_out_of_memory_gets_more_until_the_cap(pods):
     assert "not to be given more" in report.exited.cause
 
 
+def test_a_container_that_its_node_forgot_counts_against_nobody(pods):
+    """A node was restarted: the kubelet says 137, of which nobody knows anything."""
+    running(pods)
+    report = exit_of(pods.seen(pod(phase="Failed", container=ended(137, "ContainerStatusUnknown"))))
+    assert not report.exited.counted
+    assert report.exited.cause.endswith("its pod was lost: ContainerStatusUnknown")
+
+
 def test_a_new_master_knows_how_much_memory_the_pods_were_given():
     pods = Pods(memory_steps=2)
     pods.listed([pod(growth=1)])
