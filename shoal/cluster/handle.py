@@ -24,10 +24,12 @@ from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.portforward import PortForward
 from shoal.cluster.ports import MASTER_PORT
 from shoal.config.job import JobConfig, job_id_of
-from shoal.errors import UserError
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.proto.identity import CLIENT, Caller, Identity
 from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
+
+OUT_OF_MEMORY = "OOMKilled"
 
 LAST_LINES = 5
 """Of the end of a container's log, which Kubernetes has kept."""
@@ -46,10 +48,22 @@ def crash_of(pod: client.V1Pod) -> tuple[int, str] | None:
     for status in pod.status.container_statuses or ():
         ended = status.last_state.terminated if status.last_state else None
         if status.name == pod.metadata.labels[ROLE_LABEL] and ended and ended.exit_code:
-            last = "\n".join((ended.message or "").strip().splitlines()[-LAST_LINES:])
-            how = f"exit code {ended.exit_code}" + (f": {last}" if last else "")
-            return int(status.restart_count), how
+            return int(status.restart_count), _end_of(ended, pod.metadata.labels[ROLE_LABEL])
     return None
+
+
+def _end_of(ended: client.V1ContainerStateTerminated, role: str) -> str:
+    """How a container ended, its reason first: its last lines tell only what it said itself."""
+    if ended.reason == OUT_OF_MEMORY:
+        return (
+            f"exit code {ended.exit_code}, as it ran out of memory ({OUT_OF_MEMORY}): give it more "
+            f"by --{role}-resource-request and --{role}-resource-limit"
+        )
+    # Of a process that was killed they are lines of its log, which have nothing to do with that.
+    own = ended.exit_code in (EXIT_JOB_FAILED, EXIT_USER_ERROR)
+    last = "\n".join((ended.message or "").strip().splitlines()[-LAST_LINES:]) if own else ""
+    reason = "" if ended.reason in (None, "", "Error") else f" ({ended.reason})"
+    return f"exit code {ended.exit_code}{reason}" + (f": {last}" if last else "")
 
 
 class JobHandle(JobLifetime):

@@ -236,6 +236,41 @@ def test_a_master_that_crashes_is_told_with_its_last_words(world, follow):
     )
 
 
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        (
+            {"exitCode": 137, "reason": "OOMKilled", "message": "10:00 INFO a line of its log\n"},
+            "exit code 137, as it ran out of memory (OOMKilled): give it more by "
+            "--master-resource-request and --master-resource-limit",
+        ),
+        ({"exitCode": 137, "reason": "Error", "message": "10:00 INFO a line\n"}, "exit code 137"),
+        ({"exitCode": 137, "reason": "Evicted"}, "exit code 137 (Evicted)"),
+        ({"exitCode": 1, "reason": "Error", "message": "Error: no\n"}, "exit code 1: Error: no"),
+    ],
+)
+def test_the_end_of_a_master_is_told_by_its_reason(world, follow, ended, told):
+    looping = pod("Running", 0, ended, **waiting("CrashLoopBackOff"))
+    world.pods, world.condition = [pod("Pending"), looping, looping, None], "Failed"
+    with pytest.raises(JobFailedError) as error:
+        follow()
+    assert f"the master ended with {told} (restart 1)" in follow.display.events
+    assert f"the master ended with {told}" in str(error.value)
+
+
+def test_a_master_without_a_place_ends_the_job_after_start_timeout(world, follow):
+    volume = 'persistentvolumeclaim "nope" not found'
+    no_place = {"type": "PodScheduled", "status": "False", "message": volume}
+    unplaced = pod("Pending")
+    unplaced["status"] |= {"conditions": [no_place], "containerStatuses": []}
+    world.pods = [unplaced] * 1000
+    with pytest.raises(UserError, match=f"--start-timeout: no node has taken.*{volume}"):
+        follow(start_timeout=0.5)
+    assert f"no node takes the master's pod yet: {volume}" in follow.display.events
+    assert 1 < world.shown < 1000
+    assert world.removed()
+
+
 def test_a_disk_that_takes_no_logs_leaves_nothing_in_the_cluster(world, follow):
     follow.folder.logs.rmdir()
     follow.folder.logs.touch()  # no folder: every write below it fails
