@@ -55,7 +55,7 @@ def filled() -> ServerModel:
         name="t", dim=DIM, optimizer=optimizer, initializer=InitializerSpec("uniform").to_json()
     )
     spec = pb.ModelSpec(tables=[table], dense_optimizer=optimizer)
-    model = ServerModel(spec, 0, 1)
+    model = ServerModel(spec, 0, 1, 16384)
     model.dense.initialize(np.zeros(0, np.float32), np.zeros(0, np.float32))
     ones = np.ones((100_000, DIM), np.float32)
     for start in range(0, ROWS, len(ones)):

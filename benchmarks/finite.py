@@ -34,7 +34,7 @@ def model_of(rule):
     ]
     dense = [pb.VariableSpec(name="kernel", shape=[DENSE])]
     spec = pb.ModelSpec(tables=tables, trainable=dense, dense_optimizer=optimizer)
-    model = ServerModel(spec, 0, 1)
+    model = ServerModel(spec, 0, 1, 16384)
     model.dense.initialize(np.zeros(DENSE, np.float32), np.zeros(0, np.float32))
     return model
 

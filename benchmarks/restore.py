@@ -68,7 +68,7 @@ def write(root: LocalStorage, rows: int) -> Checkpoint:
     attempt, routing = begin(root, 1, "benchmark"), Routing.even(WRITERS)
     shards = []
     for server in range(WRITERS):
-        model = ServerModel(specification(), server, WRITERS)
+        model = ServerModel(specification(), server, WRITERS, 16384 // WRITERS)
         model.dense.initialize(np.zeros(0, np.float32), np.zeros(0, np.float32))
         ones = np.ones((CHUNK, DIM), np.float32)
         for start in range(0, rows, CHUNK):

@@ -353,6 +353,7 @@ def _register(
     server.moves.keep_log_by(routing)
     server.ownership.routing = routing
     server.moves.settle()
+    server.registration.settle()
     for fence in reply.fences:
         server.fence(fence)
     server.ready.set()

@@ -207,7 +207,7 @@ def write_empty_shard(
     at: the cut of another server: what that has been told, the absent one would have been told,
     too. Raises OSError if files cannot be written.
     """
-    model = ServerModel(spec, server, routing.dense)
+    model = ServerModel(spec, server, routing.dense, 0)
     nothing = np.zeros(0, np.float32)
     model.dense.initialize(nothing, nothing)
     dense = replace(model.freeze(), version=at.dense.version, step=at.dense.step)

@@ -16,7 +16,7 @@ from shoal.checkpoints.folders import text
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults, frames
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import SLOTS, slice_of
+from shoal.proto.routing import SLOTS
 from shoal.ps import sweeps
 from shoal.ps.clock import SECOND, EventClock
 from shoal.ps.compaction import Compactor
@@ -52,10 +52,8 @@ class Lifecycle:
     table.
     """
 
-    def __init__(
-        self, spec: pb.ModelSpec, tables: Sequence[RowStore], server: int, servers: int
-    ) -> None:
-        """server, servers: whose tables they are, until `own` says how many slots these have."""
+    def __init__(self, spec: pb.ModelSpec, tables: Sequence[RowStore], slots: int) -> None:
+        """slots: how many of the routing slots the tables are of, until `own` says otherwise."""
         self.clock = EventClock(
             {
                 position: table.expire_after * SECOND
@@ -70,8 +68,7 @@ class Lifecycle:
             position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
         }
         self._suspended = False
-        share = slice_of(SLOTS, server, servers)
-        self.own(share.stop - share.start)
+        self.own(slots)
         self._plan: pb.SweepPlan | None = None
         self._part = 0  # of the plan, the next one
         self._owing = False  # the last step is a push of a log, after which a part may be due

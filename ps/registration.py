@@ -96,7 +96,7 @@ class Registration:
                         # Not from the model's beginning: it would be done again without its rows.
                         self.log.begin_with_rows()
                 else:
-                    model = ServerModel(request.model, self._server, self._ownership.routing.dense)
+                    model = self._new_model(request.model)
                 self._model = model
                 self._serve(model)
                 logger.info(
@@ -151,7 +151,7 @@ class Registration:
                 if self._model.spec != spec:
                     raise WireError(pb.SPEC_MISMATCH, _difference(self._model.spec, spec))
                 return
-            model = ServerModel(spec, self._server, self._ownership.routing.dense)
+            model = self._new_model(spec)
             nothing = np.zeros(0, np.float32)
             if self.log is not None:
                 initial = frames.encode(pb.InitializeDenseRequest(), [nothing, nothing])
@@ -159,6 +159,10 @@ class Registration:
             model.dense.initialize(nothing, nothing)
             self._model = model
             self._serve(model)
+
+    def _new_model(self, spec: pb.ModelSpec) -> ServerModel:
+        routing = self._ownership.routing
+        return ServerModel(spec, self._server, routing.dense, routing.slots(self._server))
 
     def begin_empty(self) -> None:
         """The server is new in a job that trains: rows come from the others."""
@@ -242,9 +246,13 @@ class Registration:
             self._begin_with_given()
         else:
             self._serve(self._model)
-            log = self.log if plan.replay else None
-            self._model.settle(log.append_sweep if log else lambda *_: None)
         return done
+
+    def settle(self) -> None:
+        """Sweep what an earlier incarnation owed, once all rows are this server's."""
+        if self._model is not None:
+            log = self.log if self.restarted else None
+            self._model.settle(log.append_sweep if log else lambda *_: None)
 
     def _serve(self, model: ServerModel) -> None:
         """Have pulls of the model answered without Python, too."""

@@ -59,7 +59,7 @@ def restore(
     its own come, too: a log that is done again is of those.
     """
     servers = routing.dense if dense is None else dense or checkpoint.routing.dense
-    model = ServerModel(spec or checkpoint.model, server, servers)
+    model = ServerModel(spec or checkpoint.model, server, servers, routing.slots(server))
     model.epoch = checkpoint.routing.epoch
     everything = range(len(checkpoint.shards))
     same_dense = checkpoint.routing.dense == servers

@@ -28,7 +28,7 @@ class SavedRows(Given):
 
     def read(self, spec: pb.ModelSpec) -> ServerModel:
         """As `Given.read`."""
-        model = ServerModel(spec, self.server, self.routing.dense)
+        model = ServerModel(spec, self.server, self.routing.dense, self.routing.slots(self.server))
         saved = open_saved(self.location, self.opened)
         owned = self.routing.owners == self.server
         values = saved.dense()

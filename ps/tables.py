@@ -84,7 +84,7 @@ class FrozenDense:
 
 
 class ServerModel:
-    """The shard of a model that server `server` of `servers` holds.
+    """The shard of a model that a server holds: slices of dense variables, and rows.
 
     Pulls and pushes may run in any number of threads: rows are guarded by the row
     store's own locks, the dense slice by its own. A pull that runs beside a push
@@ -98,8 +98,11 @@ class ServerModel:
     epoch: of the routing table that the checkpoint has from which it was restored; 0: of none.
     """
 
-    def __init__(self, spec: pb.ModelSpec, server: int, servers: int) -> None:
-        """Raises WireError(BAD_REQUEST) if the spec is out of bounds, or of no use to native/."""
+    def __init__(self, spec: pb.ModelSpec, server: int, servers: int, slots: int) -> None:
+        """The slices are those of server `server` of `servers`, its rows of so many `slots`.
+
+        Raises WireError(BAD_REQUEST) if the spec is out of bounds, or of no use to native/.
+        """
         self.spec = spec
         self.epoch = 0
         try:
@@ -121,7 +124,7 @@ class ServerModel:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
         self._of_tables = {each.optimizer for each in self.tables}
-        self.lifecycle = Lifecycle(spec, self.tables, server, servers) if lives(spec) else None
+        self.lifecycle = Lifecycle(spec, self.tables, slots) if lives(spec) else None
         self._frozen = False
         self._lock = threading.Lock()
         # Only where there are sweeps: a part of one is between two pushes.

@@ -172,7 +172,7 @@ def _recover(
         done.why = "its log is gone with the server that kept it"
         return
     if done.model is None and taken.base.HasField("model"):
-        done.model = from_beginning(taken.base, server, routing.dense)
+        done.model = from_beginning(taken.base, server, routing)
     elif done.model is None or not _reaches(done.model, pushes, pending, taken.base):
         if taken.before:
             raise LogDamagedError(
@@ -219,14 +219,14 @@ def _noting(entries: Entries, seen: Seen) -> Entries:
         yield entry, frame
 
 
-def from_beginning(base: pb.LogBase, server: int, servers: int) -> ServerModel:
+def from_beginning(base: pb.LogBase, server: int, routing: Routing) -> ServerModel:
     """The model as it was before the first push of a log that begins with it.
 
-    servers: that have dense slices, if the log does not say it. Raises LogDamagedError if it is
-    not one.
+    routing: has the server's slots, and says how many have dense slices if the log does not.
+    Raises LogDamagedError if it is not one.
     """
     try:
-        model = ServerModel(base.model, server, base.dense or servers)
+        model = ServerModel(base.model, server, base.dense or routing.dense, routing.slots(server))
         _, arrays = frames.decode(base.initial, pb.InitializeDenseRequest)
         model.dense.initialize(*exactly(arrays, 2))
     except WireError as error:

@@ -320,7 +320,7 @@ COLUMNS = arrow.table_columns(3, OptimizerSpec("adam"))
 def checkpoint() -> Path:
     """The folder of a whole checkpoint of one server."""
     root = LocalStorage(scratch() / "checkpoints")
-    model = ServerModel(MODEL, 0, 1)
+    model = ServerModel(MODEL, 0, 1, 16384)
     model.dense.initialize(np.zeros(4, np.float32), np.zeros(0, np.float32))
     model.tables[0].lookup(np.arange(40, dtype=np.int64))
     attempt = folders.begin(root, 1, "job")

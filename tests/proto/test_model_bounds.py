@@ -67,7 +67,7 @@ TOO_LARGE = {
 
 def test_a_usual_model_is_taken():
     check_model(whole())
-    ServerModel(whole(), 0, 1)
+    ServerModel(whole(), 0, 1, 16384)
 
 
 @pytest.mark.parametrize("words", TOO_LARGE)
@@ -77,11 +77,11 @@ def test_a_server_reserves_nothing_for_a_model_out_of_bounds(words, monkeypatch)
     with pytest.raises(ValueError, match=words):
         check_model(TOO_LARGE[words])
     with pytest.raises(WireError, match=f"BAD_REQUEST.*model spec: {words}"):
-        ServerModel(TOO_LARGE[words], 0, 1)
+        ServerModel(TOO_LARGE[words], 0, 1, 16384)
     assert made == []
 
 
 def test_json_that_nests_too_deep_is_a_bad_request():
     model = changed(lambda m: setattr(m.tables[0], "optimizer", "[" * MAX_TEXT))
     with pytest.raises(WireError, match="BAD_REQUEST"):
-        ServerModel(model, 0, 1)
+        ServerModel(model, 0, 1, 16384)

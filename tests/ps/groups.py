@@ -54,7 +54,9 @@ class Group:
     def __init__(self, servers, admit_after=1):
         self.routing = Routing.even(servers)
         model = spec(admit_after)
-        self.models = [ServerModel(model, i, servers) for i in range(servers)]
+        self.models = [
+            ServerModel(model, i, servers, self.routing.slots(i)) for i in range(servers)
+        ]
         self.pushes = [PushRegister() for _ in range(servers)]
         for model in self.models:
             model.dense.initialize(

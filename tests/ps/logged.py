@@ -187,6 +187,7 @@ class World:
             else:
                 server.registration.begin_anew()
             server.moves.settle()  # as the process does, once it has registered
+            server.registration.settle()
             server.had, server.told = server.last_pushes(), []
             if self.incarnations[index]:
                 server.registration.workers.tell = server.told.append

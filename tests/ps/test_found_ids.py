@@ -20,7 +20,7 @@ def ask(model, table, key, server=0, servers=1):
 
 @pytest.fixture
 def model():
-    return ServerModel(spec(3), 0, 1)
+    return ServerModel(spec(3), 0, 1, 16384)
 
 
 def push(model, ids, step):

@@ -49,7 +49,7 @@ class Server:
     """One server's model, and what is pushed to it. logged: the parts of sweeps."""
 
     def __init__(self, model=None, **table):
-        self.model = model or ServerModel(spec(**table), 0, 1)
+        self.model = model or ServerModel(spec(**table), 0, 1, 16384)
         if model is None:
             self.model.dense.initialize(np.zeros(0, np.float32), np.zeros(0, np.float32))
         self.logged = []
@@ -239,7 +239,8 @@ class Fleet(Group):
     def __init__(self, servers, **table):
         self.table_spec = table
         super().__init__(servers)
-        self.models = [ServerModel(spec(**table), i, servers) for i in range(servers)]
+        slots = self.routing.slots
+        self.models = [ServerModel(spec(**table), i, servers, slots(i)) for i in range(servers)]
         for model in self.models:
             model.dense.initialize(np.zeros(0, np.float32), np.zeros(0, np.float32))
         self.parts = [[] for _ in range(servers)]
@@ -437,9 +438,9 @@ def test_pushes_from_many_threads_keep_the_cap_and_each_count():
 
 
 def test_a_cap_of_a_cluster_is_cut_by_servers():
-    models = [ServerModel(spec(max_rows=1001), i, 2) for i in range(2)]
+    models = [ServerModel(spec(max_rows=1001), i, 2, 8192) for i in range(2)]
     assert [model.lifecycle._caps[0] for model in models] == [500, 500]
     models[0].lifecycle.own(4096)
     assert models[0].lifecycle._caps[0] == 250
-    assert ServerModel(spec(), 0, 1).lifecycle is None
+    assert ServerModel(spec(), 0, 1, 16384).lifecycle is None
     assert Routing.even(2).servers == 2

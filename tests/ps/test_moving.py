@@ -141,7 +141,7 @@ def test_what_is_pushed_while_rows_move_moves_too(world):
     until("a push by the new table", lambda: epoch.epoch == 2)
     done.set()
     thread.join()
-    twin = ServerModel(SPEC, 0, 1)
+    twin = ServerModel(SPEC, 0, 1, 16384)
     for sequence in range(1, pushed[0] + 1):
         ids = IDS if sequence == 1 else some(sequence)
         gradients = np.full((ids.size, 3), sequence, np.float32)

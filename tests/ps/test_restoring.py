@@ -52,7 +52,7 @@ def test_as_few_wide_rows_are_read_at_once_as_fit_into_a_message(monkeypatch):
     zeros = InitializerSpec("zeros").to_json()
     dim, count = 512, 12_000
     table = pb.TableSpec(name="wide", dim=dim, optimizer=optimizer, initializer=zeros)
-    model = ServerModel(pb.ModelSpec(tables=[table], dense_optimizer=optimizer), 0, 1)
+    model = ServerModel(pb.ModelSpec(tables=[table], dense_optimizer=optimizer), 0, 1, 16384)
     model.tables[0].insert(np.arange(count, dtype=np.int64))
     pieces = list(model.read_table(0))
     assert max(rows.nbytes for _, rows in pieces) < 2 * tables.PIECE_BYTES
