@@ -179,6 +179,8 @@ static int shoal_answer(shoal_answerer *a, const uint8_t *frame, size_t size, sh
     int done = made->start != NULL;
     if (done && type != SHOAL_WIRE_FLOAT32 && largest && !(scratch = malloc(largest * 4))) done = 0;
     if (done) done = shoal_put_answer(&pull, tables, &moment, type, scratch, &end, header, made);
+    /* A newer table is set before rows of others' slots go: under the same one they were there. */
+    if (done) done = shoal_routed_by(a, pull.routing_epoch);
     free(scratch);
     free(moment.state);
     if (done) {

@@ -142,6 +142,10 @@ static void shoal_set_epoch(shoal_answerer *a, int64_t epoch) {
     __atomic_store_n(&a->epoch, epoch, __ATOMIC_RELEASE);
 }
 
+static int shoal_routed_by(const shoal_answerer *a, int64_t epoch) {
+    return __atomic_load_n(&a->epoch, __ATOMIC_ACQUIRE) == epoch;
+}
+
 /* Whether the server answers such a caller, and the facts; 0: Python has to. */
 static int shoal_take_facts(shoal_answerer *a, const shoal_identity *caller, int64_t epoch,
                             shoal_facts *facts) {

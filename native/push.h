@@ -159,7 +159,7 @@ static int shoal_is_next(const shoal_answerer *a, const shoal_push_record *recor
     const shoal_identity *who = &push->sender;
     /* Rows may have moved since the push was looked at: then it was closed, and has another epoch. */
     return !__atomic_load_n(&a->closed, __ATOMIC_ACQUIRE) &&
-           __atomic_load_n(&a->epoch, __ATOMIC_ACQUIRE) == push->routing_epoch &&
+           shoal_routed_by(a, push->routing_epoch) &&
            (int64_t)who->incarnation == record->incarnation &&
            record->fenced < record->incarnation && who->sequence > record->sequence &&
            who->sequence > record->pending;

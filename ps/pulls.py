@@ -93,7 +93,12 @@ class Pulls:
         self._answered += 1
         dtype = _value_dtype(request.value_type)
         pairs = list(zip(request.tables, ids, strict=True))
-        return rows_in_blocks(model, header, pairs, dtype, dense, training=request.training)
+
+        def check() -> None:
+            # Rows that have moved away meanwhile are not there to be looked up.
+            self._ownership.check(request.routing_epoch, ())
+
+        return rows_in_blocks(model, header, pairs, dtype, dense, check, training=request.training)
 
 
 def _value_dtype(value_type: pb.DataType) -> np.dtype[Any]:

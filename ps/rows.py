@@ -5,7 +5,7 @@ Owns the order of the arrays and the size of a block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,16 @@ def rows_in_blocks(
     tables: Sequence[tuple[int, Array]],
     dtype: np.dtype[Any],
     dense: Sequence[Array],
+    check: Callable[[], object],
     *,
     training: bool,
 ) -> frames.Pieces:
     """The frame of a pull's answer, whose rows are looked up as they are sent.
 
     tables: position and ids, int64 [n], of each. dtype: of the rows on the wire. dense: the dense
-    slices, sent from where they are; may be empty. training: as ServerModel.lookup.
+    slices, sent from where they are; may be empty. check: is called when rows were looked up and
+    before they are sent, and raises if they may not be what was asked for. training: as
+    ServerModel.lookup.
 
     Raises WireError(BAD_REQUEST) if there is no such table.
     """
@@ -54,6 +57,7 @@ def rows_in_blocks(
             while start < count:
                 taken = min(count - start, (block.size - used) // width)
                 if not taken and used:
+                    check()
                     yield ready
                     ready, used = [], 0
                     continue
@@ -73,6 +77,7 @@ def rows_in_blocks(
                 used = end + -end % frames.ALIGNMENT
         for part in dense:
             ready += [next(paddings), part]
+        check()
         yield ready
 
     return frames.Pieces(layout.size, buffers())

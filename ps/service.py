@@ -368,7 +368,11 @@ class ParameterServer:
 
     def find_id(self, request: pb.FindIdRequest) -> pb.FoundId:
         """What there is of one id."""
-        return find_id(self.model, request, self.server, self.ownership.routing)
+        routing = self.ownership.routing
+        found = find_id(self.model, request, self.server, routing)
+        if self.ownership.routing is not routing:
+            raise WireError(pb.NOT_READY, "rows were moved meanwhile: the id is to be asked for again")
+        return found
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:
         """Ask the process to end; the answer is sent first."""

@@ -355,8 +355,10 @@ def _answer(
         raise
     except Exception as error:
         refused = error if isinstance(error, WireError) else None
-        if begun or refused is None:
+        if refused is None:
             logger.exception("%s failed", method.path)
+        elif begun:
+            logger.info("an answer to %s is broken off: %s", method.path, refused)
         if begun:  # the other end cannot be told: it would take a refusal for a part of the answer
             return False
         kind = pb.ERROR_KIND_UNSPECIFIED

@@ -15,7 +15,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, WireError
 from shoal.proto.routing import Routing
 from shoal.proto.rpc import Connection
-from shoal.ps import moved_rows
+from shoal.ps import moved_rows, rows, service
 from shoal.ps.tables import ServerModel
 from tests.ps.caller import Caller, model_spec
 from tests.waiting import until
@@ -260,3 +260,32 @@ def test_counted_ids_move_and_go_on_counting(cluster, connect):
         world.connections.close()
     finally:
         SPEC.tables[0].admit_after = 0
+
+
+def test_a_pull_whose_rows_move_while_it_is_taken_is_broken_off(world, monkeypatch):
+    """It would be answered the initial values of rows that have gone."""
+    monkeypatch.setattr(rows, "BLOCK_BYTES", 1 << 10)
+    world.push(1)
+    server = world.servers[0]
+    request = pb.PullRequest(routing_epoch=1, tables=[0], ids_of=[0], dense_version=-2)
+    request.training = True
+    answer = iter(server.pulls.answer(frames.encode(request, [IDS])).buffers)
+    assert next(answer)
+    world.move()
+    world.settle(world.after)
+    with pytest.raises(WireError, match="STALE_ROUTING"):
+        next(answer)
+
+
+def test_an_id_that_moves_while_it_is_looked_for_is_asked_for_again(world, monkeypatch):
+    world.push(1)
+    server, find_id = world.servers[0], service.find_id
+
+    def moves_first(*arguments):
+        world.move()
+        world.settle(world.after)
+        return find_id(*arguments)
+
+    monkeypatch.setattr(service, "find_id", moves_first)
+    with pytest.raises(WireError, match="NOT_READY: rows were moved meanwhile"):
+        server.find_id(pb.FindIdRequest(table="items", id=int(IDS[0])))
