@@ -238,10 +238,12 @@ class Moves:
     def settle(self) -> int:
         """Remove the rows of slots that are not this server's; returns how many there were."""
         self._owns()
+        routing = self._ownership.routing
+        if self.log is not None:
+            self.log.holds(routing.epoch)
         model = self._registration.model_if_any
         if model is None:
             return 0
-        routing = self._ownership.routing
         others = routing.owners != self._server
         removed = self._empty(model, others, routing.epoch) if others.any() else 0
         model.suspend_sweeps(False)

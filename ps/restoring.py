@@ -54,20 +54,23 @@ def restore(
     not as written, StoppedError if the server is to end.
 
     Where the dense variables were divided otherwise, they come from all shards, and those pushes
-    are known as applied that all shards have. Where only rows have moved since, dense values and
-    pushes are the server's own, and rows of the slots that it has now come from all shards. All of
-    its own come, too: a log that is done again is of those.
+    are known as applied that all shards have. Where only rows have moved since, dense values are
+    the server's own, and rows of the slots that it has now come from all shards. All of its own
+    come, too: a log that is done again is of those, and of the pushes that its own shard has.
+    Without one (`dense` is None) those are known that all shards have which gave rows.
     """
     servers = routing.dense if dense is None else dense or checkpoint.routing.dense
     model = ServerModel(spec or checkpoint.model, server, servers, routing.slots(server))
     model.epoch = checkpoint.routing.epoch
+    now = routing.owners == server
+    model.gained = bool((now & (checkpoint.routing.owners != server)).any())
     everything = range(len(checkpoint.shards))
     same_dense = checkpoint.routing.dense == servers
     own = same_dense and server in checkpoint.routing.present
     owned = None
     # A shard of the same cut holds all that is ours.
     if not checkpoint.same_cut(routing):
-        owned = _owned(checkpoint, server, routing.owners == server, own=own)
+        owned = _owned(checkpoint, server, now, own=own)
     pages = list(_pages(checkpoint, [server] if owned is None else everything, owned))
     shards = [server] if own else everything
     dense_shards = _dense_shards(checkpoint, shards, model)
@@ -85,7 +88,12 @@ def restore(
     step = max(checkpoint.shards[shard]["step"] for shard in shards)
     applied: Sequence[AppliedPush] = []
     if pushes is not None:
-        applied = checkpoint.shards[server]["pushes"] if own else _in_all(checkpoint)
+        givers = [server] if own else [*everything]
+        if own and dense is None:
+            # Shards are cut each at its own moment: of what one lacks, some rows lack it.
+            giving = np.unique(checkpoint.routing.owners[now]).tolist()
+            givers = sorted({server, *giving})
+        applied = _in_all(checkpoint, givers)
     senders = {push["worker"]: (push["incarnation"], push["sequence"]) for push in applied}
     model.restore(version, step, trainable, state, senders)
     if pushes is not None:
@@ -118,9 +126,10 @@ def _near_steps(checkpoint: Checkpoint, server: int, shard: int, table: int, ste
     return np.clip(steps + (ours - theirs), 0, ours)
 
 
-def _in_all(checkpoint: Checkpoint) -> list[AppliedPush]:
-    """The last push of each worker that all shards have, of a server that came later."""
-    by_worker = [{push["worker"]: push for push in each["pushes"]} for each in checkpoint.shards]
+def _in_all(checkpoint: Checkpoint, shards: Iterable[int]) -> list[AppliedPush]:
+    """The last push of each worker that all of these shards have."""
+    pushes = [checkpoint.shards[each]["pushes"] for each in shards]
+    by_worker = [{push["worker"]: push for push in each} for each in pushes]
     common = set.intersection(*(set(each) for each in by_worker))
     return [
         min(

@@ -371,7 +371,7 @@ class ParameterServer:
         routing = self.ownership.routing
         found = find_id(self.model, request, self.server, routing)
         if self.ownership.routing is not routing:
-            raise WireError(pb.NOT_READY, "rows were moved meanwhile: the id is to be asked for again")
+            raise WireError(pb.NOT_READY, "rows were moved meanwhile: ask again")
         return found
 
     def shutdown(self, request: pb.ShutdownRequest) -> pb.ShutdownReply:

@@ -96,6 +96,7 @@ class ServerModel:
     moments: step, version, senders and how stale pushes were, which native/ changes too.
     lifecycle: the sweeps of tables whose rows expire or have a cap; None where none has.
     epoch: of the routing table that the checkpoint has from which it was restored; 0: of none.
+    gained: slots are the server's now that were not then; how their rows came a log has.
     """
 
     def __init__(self, spec: pb.ModelSpec, server: int, servers: int, slots: int) -> None:
@@ -105,6 +106,7 @@ class ServerModel:
         """
         self.spec = spec
         self.epoch = 0
+        self.gained = False
         try:
             check_model(spec)  # before memory is reserved for any of it
             self.tables = [

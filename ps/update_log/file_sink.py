@@ -139,7 +139,7 @@ class FileSink:
         """See Sink."""
         del step, standing  # each segment says what it stands on
         self._log = base.log
-        now = Standing(base.applied, base.update)
+        now = Standing(base.applied, base.update, base.epoch)
         self._begin_segment(self._base(now), number=self._number)
 
     def close(self) -> None:
@@ -158,6 +158,7 @@ class FileSink:
             incarnation=self._incarnation,
             applied=standing.applied,
             update=standing.update,
+            epoch=standing.epoch,
         )
 
     def _segments(self) -> list[Path]:

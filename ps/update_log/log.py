@@ -201,7 +201,7 @@ class UpdateLog:
     def _standing(self, paused: Iterable[dict[str, int]]) -> Standing:
         """What is in the model now. paused: as `PushRegister.paused` gives it."""
         update = 0 if self._pending is None else self._pending.update
-        return Standing(identities(paused), update)
+        return Standing(identities(paused), update, self._epoch)
 
     def append_move(
         self, step: int, frame: bytes | memoryview, epoch: int, kind: pb.MoveEntry
@@ -221,6 +221,11 @@ class UpdateLog:
         # Between this step and the next one, and after the cut of any checkpoint before.
         place = step + 1 if self._pending is None else self._next().step
         return self._send(name, pb.LogEntry(step=place, move=epoch, moved=kind), frame)
+
+    def holds(self, epoch: int) -> None:
+        """The table of this epoch holds: what came for a later one has gone, or comes again."""
+        with self._lock:
+            self._epoch = min(self._epoch, epoch)
 
     def append_slices(self, step: int, epoch: int, dense: int) -> Callable[[], object]:
         """As `append_move`: from here on the dense slices hold that came. dense: the table's."""
@@ -256,7 +261,7 @@ class UpdateLog:
         with self._lock:
             name = self._protection.name if self._protection.written else ""
             step = cut.dense.step if self._pending is None else self._place
-        standing = Standing(identities(cut.applied), cut.update)
+        standing = Standing(identities(cut.applied), cut.update, self._epoch)
         mark = self._of_sink(name, self._sink.mark, standing) if name else None
         with self._lock:
             self._cuts.note(number, Noted(nonce, name, step, standing, mark))
@@ -433,6 +438,8 @@ class UpdateLog:
             self._sink, self._server, routing, restored, self._pushes, progress, self._pending
         )
         self.seen.note(done.seen.position)
+        with self._lock:
+            self._epoch = done.epoch
         if done.base is None:
             with self._lock:
                 if done.model is not None:
@@ -443,6 +450,7 @@ class UpdateLog:
             return done.model, done.count, f"{some}warning: {done.why}"
         done.base.applied.clear()
         done.base.applied.extend(applied_now(self._pushes))
+        done.base.epoch = self._epoch
         if self._pending is not None:
             done.base.update = self._pending.update
             self._place = max((step for step, _ in done.sizes), default=0)

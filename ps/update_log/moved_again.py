@@ -17,13 +17,21 @@ from shoal.ps.update_log.again import whole
 
 
 class Coming:
-    """The dense slices of a log's moves, until the table of their move holds."""
+    """The dense slices of a log's moves, until the table of their move holds.
+
+    epoch: of the last table whose rows are in the model, or of which an entry was done again.
+    """
 
     def __init__(self, model: ServerModel) -> None:
         self._model = model
         self._attempt = 0
         self._slices: ComingSlices | None = None
-        self.moved = False  # some entry of a move was done again
+        self.epoch = model.epoch
+
+    @property
+    def moved(self) -> bool:
+        """Whether some entry of a move was done again."""
+        return self.epoch > self._model.epoch
 
     def take(self, header: pb.TakeRowsRequest, elements: npt.NDArray[Any]) -> None:
         """Elements came. Raises WireError."""
@@ -63,7 +71,7 @@ def moved_again(
     """
     if entry.move <= model.epoch:
         return False
-    coming.moved = True
+    coming.epoch = max(coming.epoch, entry.move)
     if entry.moved == pb.JOINED:
         request = pb.JoinRequest.FromString(bytes(frame))
         moved_rows.join(model, pushes, request)

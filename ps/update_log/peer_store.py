@@ -92,12 +92,14 @@ class PeerLogs:
         with self._lock:
             held = self._find(request.server, request.log, request.incarnation)
             if request.step:
+                gone = [each for at, each in held.entries.items() if at[0] <= request.step]
                 held.base = pb.LogBase(
                     log=request.log,
                     server=request.server,
                     incarnation=held.base.incarnation,
                     applied=request.applied,
                     update=request.update,
+                    epoch=max([held.base.epoch, *(entry.move for entry, _ in gone)]),
                 )
                 held.entries = {
                     at: each for at, each in held.entries.items() if at[0] > request.step

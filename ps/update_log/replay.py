@@ -65,7 +65,7 @@ class Recovered:
     of its entries. step, standing: of the checkpoint that it was done again on; 0: of none, or
     with --sync, where the log counts its own entries. seen: how far the master's journal was, by
     the log. slices: dense slices hold that came by a move, which the log does not say. moved: parts
-    of a move were done again.
+    of a move were done again. epoch: of the last routing table by which rows came to it.
     """
 
     model: ServerModel | None
@@ -78,6 +78,7 @@ class Recovered:
     seen: Seen = field(default_factory=Seen)
     slices: bool = False
     moved: bool = False
+    epoch: int = 0
 
 
 def recover(
@@ -115,11 +116,16 @@ def recover(
             dense = error.dense or dense
             pushes.restore([])
             continue
-        if done.model is not None and done.model.dense.servers != routing.dense:
-            # The log does not reach to where the servers divided the dense variables anew.
+        model = done.model
+        divided = model is not None and model.dense.servers != routing.dense
+        if divided or (model is not None and done.why and model.gained):
+            # The log does not reach to where the servers divided the dense variables anew, or to
+            # where rows came: what of the pushes to these is not there only the checkpoint knows.
             pushes.restore([])
             why = done.why or "its log does not have the dense slices that it got from others"
-            return Recovered(restored(None), why=why, seen=done.seen)
+            model = restored(None)
+            epoch = model.epoch if model is not None else 0
+            return Recovered(model, why=why, seen=done.seen, epoch=epoch)
         return done
 
 
@@ -135,7 +141,8 @@ def _recovered(
     give_up: float,
 ) -> Recovered:
     step = model.step if model is not None and pending is None else 0
-    done = Recovered(model, step=step, standing=_there(pushes, pending))
+    epoch = model.epoch if model is not None else 0
+    done = Recovered(model, step=step, standing=_there(pushes, pending, epoch), epoch=epoch)
     while True:
         try:
             _recover(sink, server, routing, pushes, progress, done, stop, pending)
@@ -173,7 +180,7 @@ def _recover(
         return
     if done.model is None and taken.base.HasField("model"):
         done.model = from_beginning(taken.base, server, routing)
-    elif done.model is None or not _reaches(done.model, pushes, pending, taken.base):
+    elif done.model is None or not _there(pushes, pending, done.model.epoch).has(taken.base):
         if taken.before:
             raise LogDamagedError(
                 f"{taken.before}; what is after it does not reach back to the checkpoint"
@@ -194,22 +201,16 @@ def _recover(
             done.sizes.append((step, size))
     finally:
         done.moved |= coming.moved
+        done.epoch = coming.epoch
     if done.model.dense.servers != routing.dense:
         # The move was decided, and the server ended before it heard of that.
         done.slices = coming.hold(routing.epoch, routing.dense)
     done.base = taken.base
 
 
-def _reaches(
-    model: ServerModel, pushes: PushRegister, pending: PendingGradients | None, base: pb.LogBase
-) -> bool:
-    """Whether a model has all that is before a log: pushes, and rows that came from servers."""
-    return model.epoch >= base.epoch and _there(pushes, pending).has(base)
-
-
-def _there(pushes: PushRegister, pending: PendingGradients | None) -> Standing:
-    """What the model has now."""
-    return Standing(applied_now(pushes), 0 if pending is None else pending.update)
+def _there(pushes: PushRegister, pending: PendingGradients | None, epoch: int) -> Standing:
+    """What the model has now. epoch: of the table by which the last of its rows came."""
+    return Standing(applied_now(pushes), 0 if pending is None else pending.update, epoch)
 
 
 def _noting(entries: Entries, seen: Seen) -> Entries:
@@ -227,6 +228,7 @@ def from_beginning(base: pb.LogBase, server: int, routing: Routing) -> ServerMod
     """
     try:
         model = ServerModel(base.model, server, base.dense or routing.dense, routing.slots(server))
+        model.gained = routing.epoch > max(1, base.dense_epoch)
         _, arrays = frames.decode(base.initial, pb.InitializeDenseRequest)
         model.dense.initialize(*exactly(arrays, 2))
     except WireError as error:
@@ -259,7 +261,8 @@ def replay(
             gap, missing = gap or entry.where, missing + entry.entries
             unknown |= not entry.entries
         elif isinstance(entry, pb.LogBase):
-            if _there(pushes, pending).has(entry):
+            # Behind a gap nobody knows whether all of a move was done again.
+            if _there(pushes, pending, model.epoch if gap else coming.epoch).has(entry):
                 # All that is before it is there, from the log or from the checkpoint.
                 gap, missing, unknown = "", 0, False
             elif not gap:

@@ -43,11 +43,13 @@ class Gap:
 class Standing:
     """What comes before a log's entries, or is in a model.
 
-    applied: the last push of each worker. update: with --sync, the last one applied.
+    applied: the last push of each worker. update: with --sync, the last one applied. epoch: of the
+    routing table of the rows that came from other servers.
     """
 
     applied: Sequence[pb.PushIdentity] = ()
     update: int = 0
+    epoch: int = 0
 
     def has(self, base: pb.LogBase) -> bool:
         """Whether all that is before a log is there: nothing lies between.
@@ -55,7 +57,8 @@ class Standing:
         A worker's pushes are applied in their order, so its last one stands for all before.
         """
         last = {each.worker: (each.incarnation, each.sequence) for each in self.applied}
-        return base.update <= self.update and all(
+        reached = base.update <= self.update and base.epoch <= self.epoch
+        return reached and all(
             last.get(each.worker, (0, 0)) >= (each.incarnation, each.sequence)
             for each in base.applied
         )

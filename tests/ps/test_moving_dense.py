@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from shoal.checkpoints.folders import begin, complete
 from shoal.master.move_slots import MovingError, Servers, SlotMover
 from shoal.master.servers import Place, ServerConnections
 from shoal.master.work.ids import ServerId
@@ -17,6 +18,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, holder_index, slice_of
 from shoal.proto.rpc import Connection
+from shoal.ps.checkpoint import cut, write_shard
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.moved_sink import MovedSink
@@ -426,3 +428,26 @@ def test_a_push_that_was_looked_at_before_a_move_is_not_applied_after_it(divided
     world.pushed -= 1
     world.push_all()
     world.check()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_without_a_log_rows_that_came_have_the_pushes_of_the_shard_with_fewest(divided, first):
+    """Shards of a checkpoint are cut each at its own moment: here with a push in between."""
+    world = divided(2)
+    world.push_all()
+    attempt = begin(world.root, 1, "job")
+    shards = {}
+    for index in (first, 1 - first):
+        server = world.servers[index]
+        at = cut(server.model, server._pushes)
+        shards[index] = write_shard(attempt, index, world.routing, server.model, at)
+        world.push_all()
+    complete(attempt, [shards[0], shards[1]], {})
+    world.kept.append(1)
+    world.divide(2)  # only rows move
+    for index in range(2):
+        world.kill(index)
+        for each in (world.folder / "log").glob(f"ps-{index:04d}.*"):
+            each.unlink()
+        world.start(index)
+        assert [each.identity.sequence for each in world.servers[index].had] == [1]
