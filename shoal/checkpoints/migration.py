@@ -34,7 +34,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import flat_size, slice_of
+from shoal.proto.routing import flat_size
 
 if TYPE_CHECKING:
     from shoal.checkpoints.schema import (
@@ -140,7 +140,7 @@ def _write(
             names_of[server][-2:], (trainable, {"values": state}), strict=True
         ):
             parts = {
-                key: each[slice_of(each.size, server, len(servers))]
+                key: each[source.routing.dense_slice(each.size, server)]
                 for key, each in vectors.items()
             }
             files.append(arrow.write_vectors(attempt.folder, name, parts))

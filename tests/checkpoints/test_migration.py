@@ -25,6 +25,8 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.routing import Routing
+from shoal.ps.tables import ServerModel
 from tests.examples import examples
 from tests.ps.groups import IDS, STATE, Group, counted, restored, spec
 
@@ -84,6 +86,21 @@ def test_the_same_model_gives_the_same_checkpoint(saved, tmp_path):
     ]
     # Onto another number of servers, too.
     assert restored(tmp_path / "new", 1, 3).content()[0] == before.content()[0]
+
+
+def test_servers_that_came_later_have_no_dense_variables(tmp_path):
+    group = Group(2)
+    group.routing = Routing(2, 2, group.routing.owners, 1)
+    slots = group.routing.slots
+    group.models = [ServerModel(spec(), i, 1, slots(i)) for i in range(2)]
+    for each in group.models:
+        state = np.ones(each.dense.state_elements, np.float32)
+        each.dense.initialize(np.zeros(each.dense.elements, np.float32), state)
+    group.push(1)
+    group.save(tmp_path / "old", 1)
+    before = restored(tmp_path / "old", 1, 2)
+    migrated(opened(tmp_path / "old"), model(), tmp_path / "new")
+    assert restored(tmp_path / "new", 1, 2).content() == before.content()
 
 
 @pytest.mark.parametrize("read", [False, True])
