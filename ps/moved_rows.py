@@ -23,7 +23,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import SLOTS
 from shoal.ps.clock import of_other_rows
 from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel, rows_of
+from shoal.ps.tables import ServerModel, row_bytes, rows_of
 from shoal.ps.unpack import check_ids
 
 Array = npt.NDArray[Any]
@@ -32,6 +32,10 @@ Flags = npt.NDArray[np.bool_]
 
 PIECE_BYTES = 4 << 20
 """Of rows in a frame, about."""
+
+TARGETS, TARGETS_BYTES = 32, 96 << 20
+"""Targets whose rows are gathered side by side, and the memory for that, at most: one of them at
+least. More targets cost further scans of a table's headers."""
 
 COLLECTED = 1 << 16
 """Ids that are looked at together for their removal."""
@@ -61,23 +65,28 @@ def moving(
     (target, rows, frame). Ids that are counted come before rows: one that gets its row meanwhile
     comes as that, too.
     """
-    part_of = parts_of(targets)
     sizes = [int(each.sum()) for each in targets]
     for counting in (True, False):
         for position, table in enumerate(model.tables):
             room = rows_of(table, PIECE_BYTES)
             # Of a first round; ids are spread evenly over slots.
             there = len(table) if own and not (counting or since) else 0
-            pieces = table.export_of(part_of, len(targets), since, room, counting=counting)
-            for part, piece in pieces:
-                header = pb.TakeRowsRequest(
-                    table=position,
-                    counting=counting,
-                    step=model.step,
-                    expected=there * sizes[part] // max(1, own),
+            some = min(TARGETS, max(1, TARGETS_BYTES // (room * row_bytes(table))))
+            for first in range(0, len(targets), some):
+                group = targets[first : first + some]
+                pieces = table.export_of(
+                    parts_of(group), len(group), since, room, counting=counting
                 )
-                header.MergeFrom(head)
-                yield part, len(piece[0]), frames.pieces(header, _columns(table, piece, counting))
+                for part, piece in pieces:
+                    header = pb.TakeRowsRequest(
+                        table=position,
+                        counting=counting,
+                        step=model.step,
+                        expected=there * sizes[first + part] // max(1, own),
+                    )
+                    header.MergeFrom(head)
+                    columns = _columns(table, piece, counting)
+                    yield first + part, len(piece[0]), frames.pieces(header, columns)
 
 
 def _columns(table: RowStore, piece: Sequence[Any], counting: bool) -> list[Array]:

@@ -76,6 +76,7 @@ class Moves:
         self._taking = threading.Lock()  # rows come, or the move begins or ends
         self._table: Routing | None = None
         self._attempt = 0
+        self._over = -1  # the last attempt that has ended
         self._coming: Flags = np.zeros(0, np.bool_)
         self._slices: moved_dense.ComingSlices | None = None  # where the new table has others
         self._compactor = Compactor()
@@ -96,8 +97,12 @@ class Moves:
                 raise WireError(
                     pb.STALE_ROUTING, f"a move to epoch {table.epoch} from epoch {now.epoch}"
                 )
-            if request.attempt < self._attempt:
+            if request.attempt < self._attempt or request.attempt <= self._over:
                 raise WireError(pb.BAD_REQUEST, f"attempt {request.attempt} of a move is over")
+            if self._table is not None and request.attempt == self._attempt:
+                # Rows may have come by now, which nobody would send again.
+                model = self._registration.model
+                return pb.BeginMoveReply(model=model.spec, step=model.step)
             if request.HasField("model"):
                 self._registration.join(request.model)
                 # Rows that come have steps near this one.
@@ -108,12 +113,12 @@ class Moves:
             if table.dense != now.dense:
                 self._slices = moved_dense.ComingSlices(model, table.dense, table.epoch)
             self._coming = (table.owners == self._server) & (now.owners != self._server)
-            self._table, self._attempt = table, request.attempt
             if self.log is not None:
                 self.log.leave_keepers(table.servers)
             if self._coming.any():
                 # What an earlier attempt left.
                 self._empty(model, self._coming, table.epoch)
+            self._table, self._attempt = table, request.attempt
         return pb.BeginMoveReply(model=model.spec, step=model.step)
 
     def send(self, request: pb.SendRowsRequest) -> pb.SendRowsReply:
@@ -227,7 +232,7 @@ class Moves:
             with self._taking:
                 if request.attempt < self._attempt:
                     return pb.EndMoveReply()
-                self._table = None
+                self._table, self._over = None, max(self._over, request.attempt)
                 self._take_table(request.table)
                 self._slices = None
             self._pushes.thaw()

@@ -289,3 +289,47 @@ def test_an_id_that_moves_while_it_is_looked_for_is_asked_for_again(world, monke
     monkeypatch.setattr(service, "find_id", moves_first)
     with pytest.raises(WireError, match="NOT_READY: rows were moved meanwhile"):
         server.find_id(pb.FindIdRequest(table="items", id=int(IDS[0])))
+
+
+def test_a_move_that_begins_again_keeps_the_rows_that_came(world):
+    """A call of the master that was answered late is repeated, and may be handled later still."""
+    world.push(1)
+    before = world.rows(0)
+    begin = pb.BeginMoveRequest(table=world.after.to_message(), attempt=1)
+
+    def late(_):
+        world.callers[1].connection.call(methods.BEGIN_MOVE, begin)
+
+    world.move(late)
+    world.settle(world.after)
+    assert world.rows(0) | world.rows(1) == before
+
+
+def test_an_attempt_that_was_called_off_does_not_begin_again(world):
+    begin = pb.BeginMoveRequest(table=world.after.to_message(), attempt=1)
+    connection = world.callers[1].connection
+    connection.call(methods.BEGIN_MOVE, begin)
+    end = pb.EndMoveRequest(table=world.routing.to_message(), attempt=1)
+    connection.call(methods.END_MOVE, end)
+    with pytest.raises(WireError, match="attempt 1 of a move is over"):
+        connection.call(methods.BEGIN_MOVE, begin)
+    assert not world.servers[1].moves.under_way
+
+
+@pytest.mark.parametrize("size", [1 << 30, 1])
+def test_rows_move_to_any_number_of_servers(world, monkeypatch, size):
+    """size: of the memory for rows that are gathered side by side."""
+    monkeypatch.setattr(moved_rows, "TARGETS_BYTES", size)
+    world.push(1)
+    model = world.servers[0].model
+    count = 100 if size > 1 else 5
+    owner = slot_of(IDS) % count
+    targets = [np.arange(16384) % count == each for each in range(count)]
+    found = {}
+    for target, many, frame in moved_rows.moving(model, pb.TakeRowsRequest(), targets, since=0):
+        _, (ids, *_) = moved_rows.rows_in(model, frame.joined(), targets[target])
+        assert many == ids.size
+        found.setdefault(target, []).extend(ids.tolist())
+    assert {key: sorted(ids) for key, ids in found.items()} == {
+        each: IDS[owner == each].tolist() for each in range(count)
+    }
