@@ -258,21 +258,18 @@ class ServerModel:
         if self.lifecycle is None:
             return self._ticket(push)
         with self._lock:
-            self._enter(self.lifecycle, push.event_time)
-            return self._ticket(push)
+            while self._closed:
+                self._between.wait()
+            ticket = self._ticket(push)
+            if push.event_time is not None:
+                self.lifecycle.clock.note(ticket.step, push.event_time)
+            # The others wait until this push and those before it are applied, and the sweep is done.
+            self._closed = self.lifecycle.is_due()
+            self._applying += 1  # last: `leave` is called only where a ticket was given
+        return ticket
 
     def _ticket(self, push: Gradients) -> Ticket:
         return Ticket(*self.moments.ticket(push.sender[0], push.pulled_version))
-
-    def _enter(self, lifecycle: Lifecycle, event_time: int | None) -> None:
-        """The next push begins, once what is due before it was swept. Under the lock."""
-        while self._closed:
-            self._between.wait()
-        self._applying += 1
-        if event_time is not None:
-            lifecycle.clock.note(self.step + 1, event_time)
-        # The others wait until this push and those before it are applied, and the sweep is done.
-        self._closed = lifecycle.is_due()
 
     def leave(self, record: Record | None) -> None:
         """A push that had a ticket is applied: sweep if that is due, and no other is under way.

@@ -67,7 +67,7 @@ class FileSink:
         self._log = ""
         self._segment: Path | None = None
         self._file: int | None = None
-        self._failed: OSError | None = None
+        self._failed: Exception | None = None
         # Of the last entry: written by the thread, and read from a log that was taken.
         self._number = 0
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
@@ -236,8 +236,8 @@ class FileSink:
         def wait() -> None:
             try:
                 write.done.result()
-            except OSError as error:
-                raise LogLostError(str(error)) from error
+            except Exception as error:
+                raise LogLostError(str(error) or repr(error)) from error
 
         return wait
 
@@ -246,21 +246,20 @@ class FileSink:
         ended = False
         while not ended:
             batch = [self._queue.get()]
-            while not self._queue.empty():
-                batch.append(self._queue.get())
-            ended = None in batch
-            writes = [each for each in batch if each is not None]
-            written = [each for each in writes if self._written(each)]
             try:
+                while not self._queue.empty():
+                    batch.append(self._queue.get())
+                written = [each for each in batch if each is not None and self._written(each)]
                 if self._sync and written and self._file is not None:
                     os.fdatasync(self._file)
-            except OSError as error:
-                self._failed = error
-                for each in written:
-                    each.done.set_exception(error)
-            else:
                 for each in written:
                     each.done.set_result(None)
+            except Exception as error:  # also no memory: those who wait must hear of any
+                self._failed = error
+                for each in batch:
+                    if each is not None and not each.done.done():
+                        each.done.set_exception(error)
+            ended = None in batch
         if self._file is not None:
             os.close(self._file)
 
@@ -276,7 +275,7 @@ class FileSink:
             elif write.magic == ENTRY:
                 self._number += 1
             _write_all(self._file, record(write.magic, self._number, write.message, write.frame))
-        except OSError as error:
+        except Exception as error:  # those who wait must hear of any
             self._failed = error
             write.done.set_exception(error)
             return False

@@ -444,3 +444,19 @@ def test_a_cap_of_a_cluster_is_cut_by_servers():
     assert models[0].lifecycle._caps[0] == 250
     assert ServerModel(spec(), 0, 1, 16384).lifecycle is None
     assert Routing.even(2).servers == 2
+
+
+def test_a_push_without_memory_for_its_ticket_holds_up_no_sweep(monkeypatch):
+    server = Server(max_rows=100)
+    server.push([1])
+
+    def failing(*_):
+        raise MemoryError("no memory for the last push of a worker")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ServerModel, "_ticket", failing)
+        with pytest.raises(MemoryError):
+            server.push([2])
+    server.push(range(200))
+    assert len(server.table) <= 100
+    assert not server.model._closed
