@@ -165,6 +165,9 @@ def decode(
 ) -> tuple[Header, list[Array]]:
     """The header and views of the arrays of `frame`, which are read-only where the frame is.
 
+    An array that does not lie at a multiple of its elements' size is copied: a frame may come at
+    any place of a buffer.
+
     Raises WireError(BAD_REQUEST) if the bytes are not a frame of this header.
     """
     if isinstance(frame, Pieces):
@@ -178,7 +181,7 @@ def decode(
         count = math.prod(shape)
         # frombuffer refuses an empty array at the very end.
         array = np.frombuffer(frame, dtype, count, position) if count else np.empty(0, dtype)
-        arrays.append(array.reshape(shape))
+        arrays.append((array if array.flags.aligned else array.copy()).reshape(shape))
         position += array.nbytes
     return header, arrays
 

@@ -55,3 +55,11 @@ def test_a_damaged_frame_is_refused_or_decodes_to_something_of_the_same_size(arr
 def test_junk_is_refused(junk):
     with pytest.raises(WireError, match="not a frame of PullRequest"):
         frames.decode(junk, pb.PullRequest)
+
+
+@given(ARRAYS, st.integers(0, 8))
+def test_arrays_are_aligned_wherever_their_frame_lies(arrays, place):
+    frame = bytes(place) + frames.encode(pb.PullRequest(), arrays)
+    _, decoded = frames.decode(memoryview(frame)[place:], pb.PullRequest)
+    assert all(each.flags.aligned for each in decoded)
+    assert [each.tobytes() for each in decoded] == [each.tobytes() for each in arrays]
