@@ -12,6 +12,7 @@ are all in every batch equals the dense rule. The notes per kind are in ``KINDS`
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -20,13 +21,19 @@ from typing import Any, ClassVar
 
 LARGEST_FLOAT32 = (2 - 2**-23) * 2.0**127
 
+LEAST_FTRL_RATE = 1e-30
+"""As push.h has it. FTRL divides by the rate, of which staleness may leave a small part."""
+
 Hyperparameter = float | bool
 Check = tuple[Callable[[float], bool], str]
 
 _ANY: Check = (math.isfinite, "a finite number")
 _AT_LEAST_0: Check = (lambda x: x >= 0, "at least 0")
 _ABOVE_0: Check = (lambda x: x > 0, "above 0")
-_FRACTION: Check = (lambda x: 0 <= x < 1, "at least 0 and below 1")
+_FRACTION: Check = (
+    lambda x: x >= 0 and ctypes.c_float(x).value < 1,
+    "at least 0 and below 1 as a float32",
+)
 _SHARE: Check = (lambda x: 0 <= x <= 1, "between 0 and 1")
 _AT_MOST_0: Check = (lambda x: x <= 0, "at most 0")
 
@@ -194,7 +201,25 @@ class OptimizerSpec:
         clips = [name for name in COMMON[1:] if defaults[name]]
         if len(clips) > 1:
             raise ValueError(f"optimizer {self.kind!r}: {' and '.join(clips)} exclude each other")
+        self._check_divisor(defaults)
         object.__setattr__(self, "hyperparameters", defaults)
+
+    def _check_divisor(self, given: Mapping[str, Hyperparameter]) -> None:
+        """Raise ValueError where a gradient of 0 would be divided by 0, and the row be NaN."""
+        start, power = "initial_accumulator_value", "learning_rate_power"
+        names = {
+            "adagrad": ("epsilon", start),
+            "rowwise_adagrad": ("epsilon", start),
+            "rmsprop": ("epsilon",),
+            "adam": ("epsilon",),
+            "adamw": ("epsilon",),
+            "ftrl": (start, "beta", "l2_regularization_strength") if given.get(power) else (),
+        }.get(self.kind, ())
+        if names and not any(ctypes.c_float(given[name]).value for name in names):
+            raise ValueError(
+                f"optimizer {self.kind!r}: hyperparameter {' or '.join(map(repr, names))} must be "
+                "above 0 as a float32, or a gradient of 0 makes NaN"
+            )
 
     def __hash__(self) -> int:
         return hash(self.to_json())
@@ -239,8 +264,11 @@ class OptimizerSpec:
         """
         if not abs(learning_rate) <= LARGEST_FLOAT32:
             raise ValueError(f"learning_rate must be finite, got {learning_rate!r}")
-        if self.kind == "ftrl" and learning_rate <= 0:
-            raise ValueError(f"learning_rate must be above 0 for ftrl, got {learning_rate!r}")
+        if self.kind == "ftrl" and learning_rate < LEAST_FTRL_RATE:
+            raise ValueError(
+                f"learning_rate must be at least {LEAST_FTRL_RATE} for ftrl, got "
+                f"{learning_rate!r}: have the schedule end above it"
+            )
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys."""

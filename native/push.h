@@ -40,7 +40,7 @@ static int shoal_is_watched(const shoal_answerer *a) {
 
 /* As OptimizerSpec.check_learning_rate. */
 static int shoal_rate_fits(const shoal_step *step, double rate) {
-    return fabs(rate) <= FLT_MAX && (step->rule != SHOAL_FTRL || rate > 0.0);
+    return fabs(rate) <= FLT_MAX && (step->rule != SHOAL_FTRL || rate >= 1e-30);
 }
 
 static int shoal_rates_fit(const shoal_pushing *p) {

@@ -257,10 +257,13 @@ def test_dense_refusals(error, message, arguments):
         block.update(gradient, learning_rate=rate, step=step)
 
 
-def test_ftrl_needs_a_rate():
+@pytest.mark.parametrize("rate", [0.0, 1e-46, 1e-40, -1.0])
+def test_ftrl_needs_a_rate(rate):
     table = store(2, "ftrl")
-    with pytest.raises(ValueError, match="above 0 for ftrl"):
-        table.update(np.array([1]), np.ones((1, 2), np.float32), learning_rate=0.0, step=1)
+    with pytest.raises(ValueError, match="at least 1e-30 for ftrl"):
+        table.update(np.array([1]), np.ones((1, 2), np.float32), learning_rate=rate, step=1)
+    table.update(np.array([1]), np.ones((1, 2), np.float32), learning_rate=1e-30, step=1)
+    assert np.isfinite(table.lookup(np.array([1]))).all()
 
 
 # ---- the specification ----
@@ -295,7 +298,16 @@ def test_defaults_are_those_of_keras(class_name):
     [
         ("adan", {}, "unknown optimizer kind 'adan'"),
         ("sgd", {"momentum": 0.9}, "no hyperparameter momentum"),
-        ("adam", {"beta_1": 1.0}, "'beta_1' must be at least 0 and below 1, got 1.0"),
+        ("adam", {"beta_1": 1.0}, "'beta_1' must be at least 0 and below 1 as a float32, got 1.0"),
+        ("adam", {"beta_2": 0.99999999}, "'beta_2' must be at least 0 and below 1"),
+        ("rmsprop", {"epsilon": 0.0}, "'epsilon' must be above 0 as a float32"),
+        ("adamw", {"epsilon": 1e-50}, "'epsilon' must be above 0 as a float32"),
+        (
+            "adagrad",
+            {"epsilon": 0.0, "initial_accumulator_value": 0.0},
+            "'epsilon' or 'initial_accumulator_value' must be above 0",
+        ),
+        ("ftrl", {"initial_accumulator_value": 0.0}, "must be above 0 as a float32"),
         ("adam", {"epsilon": -1e-7}, "'epsilon' must be at least 0"),
         ("adam", {"epsilon": float("nan")}, "'epsilon'"),
         ("adam", {"amsgrad": 1}, "'amsgrad' must be true or false"),
