@@ -150,7 +150,8 @@ static inline void shoal_update_group(shoal_store *t, const shoal_batch *b,
             for (uint64_t r = from; r < to; r++, g += t->dim) {
                 /* By the id and not its place: the same in every process. */
                 const uint64_t own = (uint64_t)shoal_id_of(t, hashes[r]) ^ t->noise_key;
-                uint64_t noise = shoal_mix64(own) + (held[r] >> 33 & 0xFFFu);
+                /* The count as files have it, which ends: from there on the step tells pushes apart. */
+                uint64_t noise = shoal_mix64(own) + shoal_uses_of(held[r]);
                 shoal_apply_row(apply, records[r], t->slot_offset, g, t->dim, t->format,
                                 shoal_mix64(noise + ((uint64_t)b->number << 12)), b->step, scratch);
             }

@@ -157,3 +157,17 @@ def test_a_row_that_is_not_there_reads_as_it_would_be_stored(value_dtype):
     table.insert(np.array([5]))
     np.testing.assert_array_equal(missing, [table.lookup(np.array([5]))] * 2)
     assert missing[0][0, 0] != np.float32(0.1)
+
+
+@pytest.mark.parametrize("value_dtype", FORMATS)
+def test_a_row_of_very_many_uses_goes_on_as_it_was_saved(value_dtype):
+    """Its count is saved up to a number only: from there on the step tells pushes apart."""
+    ids, gradients = np.arange(16), np.full((16, 3), 1e-3, np.float32)
+    went_on, restored = (store(3, "sgd", "normal", value_dtype=value_dtype) for _ in range(2))
+    for step in range(1, 2101):
+        went_on.update(ids, gradients, learning_rate=0.01, step=step)
+    for key, values, slots, versions, uses in went_on.export():
+        restored.assign(key, values, slots, versions, uses)
+    for table in (went_on, restored):
+        table.update(ids, gradients, learning_rate=0.01, step=2101)
+    np.testing.assert_array_equal(went_on.lookup(ids), restored.lookup(ids))
