@@ -77,17 +77,28 @@ typedef struct {
 } shoal_answerer;
 
 enum { SHOAL_LOAD_EVERY = 16 }; /* so many pulls are counted by slot once */
+static const uint32_t SHOAL_MOST_LOAD = 1u << 31;
 
 /* Whether a pull is one of those whose ids are counted by slot. */
 static int shoal_counts_load(shoal_answerer *a) {
     return __atomic_fetch_add(&a->asked, 1, __ATOMIC_RELAXED) % SHOAL_LOAD_EVERY == 0;
 }
 
+/* Loads are shares of one another: where one has come so far, all are halved. */
+static void shoal_halve_loads(shoal_answerer *a) {
+    for (int slot = 0; slot < 1 << SHOAL_SLOT_BITS; slot++) {
+        uint32_t *load = &a->loads[slot];
+        __atomic_store_n(load, __atomic_load_n(load, __ATOMIC_RELAXED) / 2, __ATOMIC_RELAXED);
+    }
+}
+
 /* Counts ids of such a pull. Without a lock: a count that is lost changes nothing. */
 static void shoal_note_load(shoal_answerer *a, const int64_t *ids, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
         uint32_t *load = &a->loads[shoal_slot(shoal_mix64((uint64_t)ids[i]))];
-        __atomic_store_n(load, __atomic_load_n(load, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+        const uint32_t count = __atomic_load_n(load, __ATOMIC_RELAXED) + 1;
+        __atomic_store_n(load, count, __ATOMIC_RELAXED);
+        if (count >= SHOAL_MOST_LOAD) shoal_halve_loads(a);
     }
 }
 

@@ -24,7 +24,7 @@ SHOAL_INLINE uint32_t shoal_version_at(const shoal_store *t, int64_t step) {
 }
 
 SHOAL_INLINE int64_t shoal_step_in(const shoal_store *t, uint64_t header) {
-    return t->base + shoal_version_of(header);
+    return __atomic_load_n(&t->base, __ATOMIC_RELAXED) + shoal_version_of(header);
 }
 
 SHOAL_INLINE uint64_t shoal_lowered(uint64_t header, uint64_t by) {
@@ -58,13 +58,15 @@ static void shoal_advance(shoal_store *t, int64_t step) {
                     if (shoal_taken(segment[i].tag[k]))
                         segment[i].meta[k] = shoal_lowered(segment[i].meta[k], by);
         }
-        if (t->snapshot) {
-            pthread_mutex_lock(&t->snapshot->lock);
-            shoal_lower_kept(t->snapshot->kept, t->snapshot->entry, by);
-            shoal_lower_kept(t->snapshot->counted, SHOAL_COUNTED_BYTES, by);
-            pthread_mutex_unlock(&t->snapshot->lock);
+        struct shoal_snapshot *const s = t->snapshot;
+        if (s) {
+            pthread_mutex_lock(&s->lock);
+            shoal_lower_kept(s->kept, s->entry, by);
+            shoal_lower_kept(s->counted, SHOAL_COUNTED_BYTES, by);
         }
+        /* Who reads copies holds the snapshot's lock alone: headers and base change together. */
         __atomic_store_n(&t->base, shoal_base_at(step), __ATOMIC_RELAXED);
+        if (s) pthread_mutex_unlock(&s->lock);
     }
     pthread_rwlock_unlock(&t->lock);
 }

@@ -13,6 +13,7 @@ from kernels cimport (
     SHOAL_WORKERS,
     pthread_mutex_destroy,
     pthread_mutex_init,
+    pthread_mutex_lock,
     pthread_mutex_unlock,
     shoal_begin_step,
     shoal_count_version,
@@ -160,18 +161,20 @@ cdef class Moments:
     def next_step(self):
         """Another step of the optimizers, of no push."""
         cdef int64_t step
-        take(&self._moments.lock)
-        shoal_begin_step(&self._moments, self._moments.step + 1)
-        step = self._moments.step
-        pthread_mutex_unlock(&self._moments.lock)
+        with nogil:  # as `ticket`
+            pthread_mutex_lock(&self._moments.lock)
+            shoal_begin_step(&self._moments, self._moments.step + 1)
+            step = self._moments.step
+            pthread_mutex_unlock(&self._moments.lock)
         return step
 
     def reach(self, int64_t step):
         """Have the last step be this one, unless it is beyond that already."""
-        take(&self._moments.lock)
-        if step > self._moments.step:
-            shoal_begin_step(&self._moments, step)
-        pthread_mutex_unlock(&self._moments.lock)
+        with nogil:  # as `ticket`
+            pthread_mutex_lock(&self._moments.lock)
+            if step > self._moments.step:
+                shoal_begin_step(&self._moments, step)
+            pthread_mutex_unlock(&self._moments.lock)
 
     def count(self, stale=(), change=None, int64_t others=0, sender=None):
         """Another version, of which all but the change of the non-trainable slice is done.
@@ -254,10 +257,11 @@ cdef class Moments:
         Raises MemoryError.
         """
         cdef int room = 1
-        take(&self._moments.lock)
-        self._moments.version = self._moments.dense_version = version
-        shoal_begin_step(&self._moments, step)
-        pthread_mutex_unlock(&self._moments.lock)
+        with nogil:  # as `ticket`
+            pthread_mutex_lock(&self._moments.lock)
+            self._moments.version = self._moments.dense_version = version
+            shoal_begin_step(&self._moments, step)
+            pthread_mutex_unlock(&self._moments.lock)
         for worker, (incarnation, sequence) in senders.items():
             if worker >= SHOAL_WORKERS:
                 self._others[worker] = incarnation, sequence

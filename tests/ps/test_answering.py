@@ -403,3 +403,22 @@ def test_a_process_that_is_to_handle_no_call_answers_no_pull(
         file.unlink()
     exchange.result()
     pool.close()
+
+
+@pytest.mark.slow
+def test_loads_are_halved_before_one_goes_round(alone):
+    """A hot slot of a long job would look cold."""
+    answerer = alone.server.answerer
+    hot, cold = np.zeros(1 << 20, np.int64), np.ones(1 << 18, np.int64)
+    slots = native_ids.slot_of(np.array([0, 1]))
+    before = 0
+    for number in range(1 << 20):
+        answerer.note_load([hot, cold])
+        if number % 256:
+            continue
+        most, least = answerer.loads()[slots].tolist()
+        if most < before:
+            break
+        before = most
+    assert 1 << 30 <= most < 1 << 31
+    assert most == pytest.approx(4 * least, rel=0.01)
