@@ -15,12 +15,13 @@
 
 #include "store.h"
 
-enum { SHOAL_KEPT_ROWS = 1024 }; /* copies in one block */
+/* Copies in one block: fewer of wide rows, of which few may be changed. */
+enum { SHOAL_KEPT_ROWS = 1024, SHOAL_KEPT_BYTES = 1 << 20 };
 
 typedef struct shoal_kept {
     struct shoal_kept *next;
     int64_t count;
-    char entries[]; /* SHOAL_KEPT_ROWS of: hash, header, record if it has one */
+    char entries[]; /* as many as it has room for: hash, header, record if it has one */
 } shoal_kept;
 
 struct shoal_snapshot {
@@ -30,6 +31,7 @@ struct shoal_snapshot {
     uint64_t *seen;       /* a bit a row */
     uint32_t rows;        /* rows from here on are newer than the snapshot */
     size_t entry;         /* bytes of a row's copy */
+    int64_t entries;      /* of rows, in a block */
     int failed;           /* no memory for a copy */
 };
 
@@ -76,6 +78,9 @@ static int shoal_snapshot_begin(shoal_store *t) {
     if (!s) return 0;
     pthread_mutex_init(&s->lock, NULL);
     s->entry = 16 + shoal_round_up(t->stride, 8);
+    s->entries = SHOAL_KEPT_BYTES / (int64_t)s->entry;
+    if (s->entries > SHOAL_KEPT_ROWS) s->entries = SHOAL_KEPT_ROWS;
+    if (s->entries < 1) s->entries = 1;
     pthread_rwlock_wrlock(&t->lock);
     s->rows = t->next_row;
     s->seen = calloc(s->rows / 64u + 1u, sizeof *s->seen);
@@ -110,9 +115,10 @@ static void shoal_snapshot_copy(shoal_store *t, uint64_t hash, uint64_t header, 
     struct shoal_snapshot *s = t->snapshot;
     shoal_kept **list = record ? &s->kept : &s->counted;
     const size_t bytes = record ? s->entry : SHOAL_COUNTED_BYTES;
+    const int64_t room = record ? s->entries : SHOAL_KEPT_ROWS;
     pthread_mutex_lock(&s->lock);
-    if (!*list || (*list)->count == SHOAL_KEPT_ROWS) {
-        shoal_kept *block = malloc(sizeof *block + SHOAL_KEPT_ROWS * bytes);
+    if (!*list || (*list)->count == room) {
+        shoal_kept *block = malloc(sizeof *block + (size_t)room * bytes);
         if (block) {
             block->next = *list;
             block->count = 0;

@@ -11,6 +11,7 @@ socket instead of TCP) all stayed within the noise, so none of them is set.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
 
@@ -70,4 +71,7 @@ def _keep_with(mallopt: Callable[[int, int], int]) -> bool:
         mallopt(_M_MMAP_THRESHOLD, MOST_MMAP_BYTES)
     trimmed = mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES) == 1
     padded = mallopt(_M_TOP_PAD, GROWTH_BYTES) == 1
-    return kept and trimmed and padded
+    # Not eight a core, the default: each keeps the memory of the largest messages of its threads.
+    heaps = max(HEAPS, os.cpu_count() or 1)
+    bounded = mallopt(_M_ARENA_MAX, heaps) == 1
+    return kept and trimmed and padded and bounded

@@ -146,9 +146,12 @@ class LocalStorage(Storage):
                 os.fsync(file.fileno())
             os.replace(temporary, path)
             sync(path.parent)
-        except OSError as error:
-            # A full disk does not say which file it was about.
-            error.filename = error.filename or str(temporary)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                # A full disk does not say which file it was about.
+                error.filename = error.filename or str(temporary)
             raise
 
     def discard(self, name: str) -> None:

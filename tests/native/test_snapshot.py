@@ -1,6 +1,7 @@
 """A snapshot is the store at one moment, whatever happens while it is read."""
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,4 +145,21 @@ def test_one_snapshot_at_a_time():
     with pytest.raises(ValueError, match="already"):
         made.begin_snapshot()
     made.end_snapshot()
+    made.end_snapshot()
+
+
+def test_a_copy_of_a_wide_row_takes_no_room_for_a_thousand():
+    def address_space():
+        return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+
+    made = RowStore(65536, OptimizerSpec("sgd"), InitializerSpec("zeros"), 1)
+    ids = np.arange(4)
+    made.insert(ids)
+    made.begin_snapshot()
+    before = address_space()
+    made.update(ids, np.ones((4, 65536), np.float32), learning_rate=1.0, step=1)
+    assert address_space() - before < 64 << 20
+    found = np.concatenate([values for _, values, *_ in made.snapshot(4)])
+    assert found.shape == (4, 65536)
+    assert not found.any()
     made.end_snapshot()

@@ -372,3 +372,17 @@ def test_the_same_thread_of_a_server_writes_all_its_shards(store, job):
         "server-0000": 1,
         "server-0001": 1,
     }
+
+
+@pytest.mark.parametrize("error", [OSError, MemoryError, GeneratorExit])
+def test_a_write_that_fails_leaves_no_temporary_file(tmp_path, error):
+    storage = LocalStorage(tmp_path)
+
+    def fail():
+        with storage.write("rows") as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert not [*tmp_path.iterdir()]
