@@ -7,10 +7,13 @@ long each may take is for others to say.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
 """Between two looks, by so much a waiting may end late."""
@@ -32,11 +35,12 @@ class Watch:
         """Have `give_up` called, once, if the body takes longer than `seconds`."""
         number = next(self._numbers)
         with self._changed:
-            self._waiting[number] = time.monotonic() + seconds, give_up
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
-                self._thread.start()
-            elif self._idle:
+                thread = threading.Thread(target=self._look, name="watch", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._waiting[number] = time.monotonic() + seconds, give_up
+            if self._idle:
                 self._changed.notify()
         try:
             yield
@@ -46,18 +50,28 @@ class Watch:
 
     def _look(self) -> None:
         while True:
-            with self._changed:
-                while not self._waiting:
-                    self._idle = True
-                    self._changed.wait()
-                self._idle = False
-                now = time.monotonic()
-                late = [(n, each) for n, (end, each) in self._waiting.items() if now > end]
-                for number, _ in late:
-                    del self._waiting[number]
-            for _, give_up in late:
-                give_up()
+            try:
+                self._look_once()
+            except Exception:  # also no memory: all that waits is this thread's to end
+                logger.exception("what takes too long could not be called off")
             time.sleep(LOOK_SECONDS)
+
+    def _look_once(self) -> None:
+        with self._changed:
+            while not self._waiting:
+                self._idle = True
+                self._changed.wait()
+            self._idle = False
+            now = time.monotonic()
+            late = [number for number, (end, _) in self._waiting.items() if now > end]
+        for number in late:
+            with self._changed:
+                found = self._waiting.pop(number, None)
+            if found is not None:
+                try:
+                    found[1]()
+                except Exception:
+                    logger.exception("what takes too long could not be called off")
 
 
 WATCH = Watch()

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import CallError
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ class Progress:
                 try:
                     tell(now)
                     told = bool(now.what)
-                except (CallError, RuntimeError) as error:
+                except Exception as error:  # also no memory
                     logger.debug("the master has not heard of the progress: %s", error)
 
         threading.Thread(target=keep, daemon=True, name="progress").start()

@@ -17,10 +17,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -36,6 +38,7 @@ from shoal.proto.permissions import check_permitted, check_speaker
 from shoal.proto.plane import hello, message
 from shoal.proto.plane.direct import BUSY, ENDING, FLAGS, Direct, WithDirect
 from shoal.proto.plane.link import ROOM_BYTES, BrokenError, Link, unfilled
+from shoal.proto.seldom import Seldom
 from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
@@ -60,7 +63,13 @@ _STACKS = threading.Lock()
 found would leave it small."""
 
 STRANGERS = 64
-"""Connections that have not said who they are; further ones wait until one of them has."""
+"""Connections that have not said who they are; a further one takes the place of another."""
+
+FIRST_SECONDS = 2.0
+"""For the first byte of a connection, which comes with it."""
+
+SILENT_SECONDS, SLOW_SECONDS = 0.5, 2.0
+"""After which a stranger without a byte, or one that has begun, may lose its place to another."""
 
 BACKLOG = 1024
 
@@ -101,6 +110,49 @@ class _Peer:
         self.flags = bytearray(FLAGS)
 
 
+class _Stranger:
+    """A connection that has not said who it is.
+
+    handle: of the same, to end it. begun: its thread has found that something came.
+    """
+
+    def __init__(self, made: socket.socket, address: Any) -> None:
+        self.handle = made.dup()
+        # Of a user's own socket there is none.
+        self.host = address[0] if isinstance(address, tuple) else ""
+        self.since = time.monotonic()
+        self.begun = False
+
+    def end(self) -> None:
+        """Have its thread find it closed."""
+        with contextlib.suppress(OSError):
+            self.handle.shutdown(socket.SHUT_RDWR)
+
+
+def _has_begun(made: socket.socket, seconds: float) -> bool:
+    """Whether a byte of a connection comes in so many seconds, or its end."""
+    ready = select.poll()
+    ready.register(made, select.POLLIN)
+    return bool(ready.poll(seconds * 1000))
+
+
+def _giving_way(strangers: Iterable[_Stranger]) -> _Stranger | None:
+    """The stranger that is to lose its place, in the order in which they came; None: not yet.
+
+    Whoever is silent, and then whoever has come from where most do.
+    """
+    now = time.monotonic()
+    silent = [each for each in strangers if now - each.since > SILENT_SECONDS]
+    found = next(
+        (each for each in silent if not (each.begun or _has_begun(each.handle, 0.0))), None
+    )
+    if found is not None:
+        return found
+    many = Counter(each.host for each in strangers)
+    slow = [each for each in silent if now - each.since > SLOW_SECONDS]
+    return max(slow, key=lambda each: many[each.host], default=None)
+
+
 class ArrayServer:
     """Answers the calls of `handlers` on a listening socket, from `start` to `stop`."""
 
@@ -128,7 +180,8 @@ class ArrayServer:
         self._changed = threading.Condition()
         self._sockets: set[socket.socket] = set()
         self._peers: set[_Peer] = set()
-        self._strangers = 0
+        self._strangers: dict[socket.socket, _Stranger] = {}
+        self._tells = Seldom()
         self._stopping = False
 
     def start(self) -> None:
@@ -164,45 +217,66 @@ class ArrayServer:
     # ------------------------------------------------------------ connections
 
     def _accept(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._strangers < STRANGERS or self._stopping)
+        while not self._stopping:
             try:
-                made, _ = self._listener.accept()
-            except OSError as error:
-                if self._stopping:
-                    return
-                logger.warning("no connection can be taken: %s", error)
-                time.sleep(0.1)
-                continue
-            with self._changed:
-                refused = self._stopping
-                if not refused:
-                    self._strangers += 1
-                    self._sockets.add(made)
-            if refused or not self._begin(made):
-                made.close()
+                self._accept_one()
+            except Exception as error:  # also no memory, or no file: no other thread takes any
+                if not self._stopping:
+                    if self._tells.now():
+                        logger.warning("no connection can be taken: %r", error)
+                    time.sleep(0.1)
 
-    def _begin(self, made: socket.socket) -> bool:
-        thread = threading.Thread(target=self._serve, args=(made,), name="arrays", daemon=True)
+    def _accept_one(self) -> None:
+        made, address = self._listener.accept()
         try:
-            with _STACKS:
-                before = threading.stack_size(STACK_BYTES)
-                try:
-                    thread.start()
-                finally:
-                    threading.stack_size(before)
-        except RuntimeError as error:
-            logger.error("a connection is closed, there is no thread for it: %s", error)
+            stranger = _Stranger(made, address)
             with self._changed:
-                self._strangers -= 1
+                self._make_room()
+                if self._stopping:
+                    raise BrokenError("the server ends")
+                self._strangers[made] = stranger
+                self._sockets.add(made)
+            self._begin(made)
+        except BaseException:
+            with self._changed:
+                self._known(made)
                 self._sockets.discard(made)
-            return False
-        return True
+            made.close()
+            raise
+
+    def _make_room(self) -> None:
+        """Wait until there is room for another stranger, and make it if need be. Under the lock."""
+        while len(self._strangers) >= STRANGERS and not self._stopping:
+            gone = _giving_way(self._strangers.values())
+            if gone is None:
+                self._changed.wait(0.1)
+                continue
+            gone.end()
+            self._known(next(made for made, each in self._strangers.items() if each is gone))
+
+    def _known(self, made: socket.socket) -> None:
+        """A connection is no stranger any more. Under the lock."""
+        if (stranger := self._strangers.pop(made, None)) is not None:
+            stranger.handle.close()
+            self._changed.notify_all()
+
+    def _begin(self, made: socket.socket) -> None:
+        thread = threading.Thread(target=self._serve, args=(made,), name="arrays", daemon=True)
+        with _STACKS:
+            before = threading.stack_size(STACK_BYTES)
+            try:
+                thread.start()
+            finally:
+                threading.stack_size(before)
 
     def _serve(self, made: socket.socket) -> None:
-        stranger, peer, now = True, None, made
+        peer, now = None, made
         try:
+            if not _has_begun(made, FIRST_SECONDS):
+                return
+            with self._changed:
+                if (stranger := self._strangers.get(made)) is not None:
+                    stranger.begun = True
             caller = None
             if self._identity is not None:
                 now = hello.encrypted(made, self._identity, None)
@@ -220,10 +294,8 @@ class ArrayServer:
                     logger.info("a connection is refused: %s", error)
                 _refuse(peer.link, error)
                 return
-            stranger = False
             with self._changed:
-                self._strangers -= 1
-                self._changed.notify_all()
+                self._known(made)
             while not self._stopping and self._exchange(peer, caller, who):
                 pass
         except (BrokenError, OSError) as error:
@@ -235,7 +307,7 @@ class ArrayServer:
                 peer.link.close()
             now.close()
             with self._changed:
-                self._strangers -= stranger
+                self._known(made)
                 self._sockets -= {made, now}
                 if peer is not None:
                     self._peers.discard(peer)

@@ -100,30 +100,80 @@ def test_a_thousand_connections_cost_little_memory_each(monkeypatch):
         process.communicate("")
 
 
-def test_who_comes_while_there_are_strangers_enough_waits_for_a_place(connect, monkeypatch):
+@pytest.fixture
+def crowded(connect, monkeypatch):
+    """A server with as many strangers as there may be, and one who comes after them."""
     monkeypatch.setattr(server, "STRANGERS", 2)
+    monkeypatch.setattr(server, "FIRST_SECONDS", PATIENCE)
+    monkeypatch.setattr(server, "SLOW_SECONDS", PATIENCE)
     monkeypatch.setattr(hello, "HELLO_SECONDS", PATIENCE)  # of a slow machine
     serving_, port = serving.serve({methods.PUSH: lambda frame: b"pushed"}, "127.0.0.1:0", 1)
     address = f"127.0.0.1:{port}"
     host, _, place = arrays_address(address).rpartition(":")
-    silent = [socket.create_connection((host, int(place)), PATIENCE) for _ in range(2)]
+    strangers = [socket.create_connection((host, int(place)), PATIENCE) for _ in range(2)]
     answers = []
 
     def push():
         answers.append(connect(address, patience=0.0).call(methods.PUSH, b"x"))
 
     thread = threading.Thread(target=push)
+    yield strangers, thread, answers
+    for each in strangers:
+        each.close()
+    serving_.stop(None).wait()
+
+
+def test_a_stranger_that_says_nothing_gives_way_to_another_one(crowded):
+    strangers, thread, answers = crowded
     thread.start()
-    try:
-        thread.join(0.3)
-        assert not answers
-        silent[0].close()
-        thread.join(PATIENCE)
-        assert answers == [b"pushed"]
-    finally:
-        for each in silent:
-            each.close()
-        serving_.stop(None).wait()
+    thread.join(PATIENCE)
+    assert answers == [b"pushed"]
+    assert strangers[0].recv(1) == b""
+
+
+def test_who_comes_while_strangers_say_who_they_are_waits_for_a_place(crowded):
+    strangers, thread, answers = crowded
+    for each in strangers:
+        each.sendall(b"S")
+    thread.start()
+    thread.join(1.0)
+    assert not answers
+    strangers[0].close()
+    thread.join(PATIENCE)
+    assert answers == [b"pushed"]
+
+
+def test_of_slow_strangers_one_gives_way_that_has_come_from_where_most_do(monkeypatch):
+    pairs = [socket.socketpair() for _ in range(4)]
+    made = []
+    for (ours, theirs), host in zip(pairs, ("a", "b", "b", "c"), strict=True):
+        theirs.sendall(b"S")
+        made.append(server._Stranger(ours, (host, 1)))
+        made[-1].since -= server.SLOW_SECONDS + 1
+    assert server._giving_way(made) is made[1]
+    made[1].since = time.monotonic()
+    assert server._giving_way(made) is made[2]
+    made[2].since = time.monotonic()
+    assert server._giving_way(made[1:3]) is None
+    for each in [*sum(pairs, ()), *(one.handle for one in made)]:
+        each.close()
+
+
+def test_a_server_without_memory_for_a_connection_takes_the_next_one(connect, monkeypatch, caplog):
+    whole, failed = server._Stranger, []
+
+    def failing(*arguments):
+        if len(failed) < 3:
+            failed.append(arguments)
+            raise MemoryError
+        return whole(*arguments)
+
+    monkeypatch.setattr(server, "_Stranger", failing)
+    serving_, port = serving.serve({methods.PUSH: lambda frame: b"pushed"}, "127.0.0.1:0", 1)
+    assert connect(f"127.0.0.1:{port}", patience=PATIENCE).call(methods.PUSH, b"x") == b"pushed"
+    assert len(failed) == 3
+    assert caplog.text.count("no connection can be taken") == 1
+    serving_.stop(None).wait()
 
 
 def test_a_request_that_no_server_takes_is_refused_where_it_is_made(connect, monkeypatch):

@@ -333,3 +333,16 @@ def test_the_watch_calls_off_what_is_late_and_nothing_else():
     with watch.within(0.01, again.set):  # after it had nothing to look after
         assert again.wait(PATIENCE)
     assert not in_time
+
+
+def test_the_watch_goes_on_after_one_that_cannot_be_called_off():
+    watch, late = Watch(), threading.Event()
+
+    def failing():
+        raise OSError("it is closed")
+
+    with watch.within(0.01, failing), watch.within(0.01, late.set):
+        assert late.wait(PATIENCE)
+    again = threading.Event()
+    with watch.within(0.01, again.set):
+        assert again.wait(PATIENCE)
