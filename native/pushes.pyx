@@ -6,6 +6,7 @@ from libc.string cimport memset
 from kernels cimport (
     pthread_mutex_destroy,
     pthread_mutex_init,
+    pthread_mutex_trylock,
     pthread_mutex_unlock,
     shoal_push_record,
     take,
@@ -36,12 +37,23 @@ cdef class PushRecord:
     def __dealloc__(self):
         pthread_mutex_destroy(&self._record.lock)
 
-    def __enter__(self):
+    def acquire(self, bint blocking=True):
+        """Lock the record; returns False if it is locked and `blocking` is not set."""
+        if not blocking:
+            return pthread_mutex_trylock(&self._record.lock) == 0
         take(&self._record.lock)
+        return True
+
+    def release(self):
+        """Let go of the lock."""
+        pthread_mutex_unlock(&self._record.lock)
+
+    def __enter__(self):
+        self.acquire()
         return self
 
     def __exit__(self, *_):
-        pthread_mutex_unlock(&self._record.lock)
+        self.release()
 
     @property
     def address(self):

@@ -41,6 +41,7 @@ class PushRegister:
         self._closed = False
         # While frozen: of each worker, the last push that is let in.
         self._let_in: dict[int, tuple[int, int]] | None = None
+        self._behind: set[int] = set()  # the workers whose last one of these has not come
 
     def close(self) -> None:
         """Take no more pushes: what a checkpoint has from now on is all there ever was."""
@@ -54,8 +55,18 @@ class PushRegister:
         worker, the others let in.
         """
         self._let_in = {each.worker: (each.incarnation, each.sequence) for each in until}
+        self._behind = set(self._let_in)
         self._tell_answerer()
-        return self.last()
+        has = self.last()
+        for each in has:
+            self._caught_up(each.identity)
+        return has
+
+    def _caught_up(self, identity: pb.PushIdentity) -> None:
+        """A push is applied: no other one is let in of a worker whose last one it is."""
+        until = (self._let_in or {}).get(identity.worker, (0, 0))
+        if (identity.incarnation, identity.sequence) >= until:
+            self._behind.discard(identity.worker)
 
     def thaw(self) -> None:
         """Take pushes again."""
@@ -70,7 +81,7 @@ class PushRegister:
         """Raises WireError(NOT_READY) after `close`, and while no push is let in."""
         if self._closed:
             raise WireError(pb.NOT_READY, "the server is about to end")
-        if self._let_in is not None and not self._let_in:
+        if self._let_in is not None and not self._behind:
             raise WireError(pb.NOT_READY, FROZEN)
 
     def _check_let_in(self, identity: pb.PushIdentity) -> None:
@@ -141,6 +152,7 @@ class PushRegister:
             worker.sequence = identity.sequence
             worker.task = push.task
             worker.records_done = push.records_done
+            self._caught_up(identity)
 
     def held_before(self, push: pb.PushRequest) -> None:
         """A push of a log waits for its update: its worker may send it once more."""
@@ -159,19 +171,30 @@ class PushRegister:
             yield
 
     @contextmanager
-    def paused(self) -> Iterator[list[dict[str, int]]]:
-        """Enter with the last push of each worker, once none is under way; new ones wait."""
-        with self._updating, self._lock, ExitStack() as stack:
+    def paused(self, *, wait: bool = True) -> Iterator[list[dict[str, int]]]:
+        """Enter with the last push of each worker, once none is under way; new ones wait.
+
+        Raises WireError(NOT_READY) if one is and `wait` is not set.
+        """
+
+        def enter(lock: threading.Lock | PushRecord) -> None:
+            if not lock.acquire(wait):
+                raise WireError(pb.NOT_READY, "a push is under way: ask again")
+            stack.callback(lock.release)
+
+        with ExitStack() as stack:
+            enter(self._updating)
+            enter(self._lock)
             for worker in self._workers.values():
-                stack.enter_context(worker)
+                enter(worker)
             yield [
                 {name: getattr(worker, name) for name in _KEPT} | {"worker": index}
                 for index, worker in self._workers.items()
             ]
 
-    def last(self) -> list[pb.LastPush]:
-        """The last push applied of each worker. Waits for those under way."""
-        with self.paused() as applied:
+    def last(self, *, wait: bool = True) -> list[pb.LastPush]:
+        """The last push applied of each worker. wait: for those under way, as `paused` takes it."""
+        with self.paused(wait=wait) as applied:
             return [
                 pb.LastPush(
                     identity=pb.PushIdentity(

@@ -326,7 +326,8 @@ class ParameterServer:
         if request.pushes:
             # What is restored until now is not what it will have.
             self._require_open()
-            status.has.extend(self.last_pushes())
+            # One of the few threads of questions: these are asked again, a push may wait for long.
+            status.has.extend(self._pushes.last(wait=False))
         if self._log is not None:
             self._log.describe(status)
         if (model := self.registration.model_if_any) is not None:

@@ -131,3 +131,35 @@ def test_after_close_nothing_is_taken_and_nothing_acknowledged_is_missed():
         assert refused.value.kind == pb.NOT_READY
     with register.paused() as applied:
         assert [each["sequence"] for each in applied if each["worker"] == 0] == [1]
+
+
+def test_who_may_not_wait_is_told_that_a_push_is_under_way():
+    register = PushRegister()
+    admit(register, push(3))
+    with register.admit(push(4)), pytest.raises(WireError, match="NOT_READY: a push is under way"):
+        register.last(wait=False)
+    with register.updating(), pytest.raises(WireError, match="a push is under way"):
+        register.last(wait=False)
+    (last,) = register.last(wait=False)
+    assert last.identity.sequence == 4
+    assert admit(register, push(5))  # nothing stays locked
+
+
+def test_a_server_that_has_all_that_is_let_in_refuses_before_anything_is_received():
+    """While another one waits for a push: of its workers each would send whole frames."""
+    register = PushRegister()
+    for worker in range(2):
+        assert admit(register, push(1, worker=worker))
+    let_in = [push(1 + worker, worker=worker).identity for worker in range(2)]
+    register.freeze(let_in)
+    register.check_open()  # worker 1 is behind
+    with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+        admit(register, push(2, worker=0))
+    assert admit(register, push(2, worker=1))
+    with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+        register.check_open()
+    register.freeze(let_in)
+    with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+        register.check_open()
+    register.thaw()
+    register.check_open()
