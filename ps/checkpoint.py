@@ -65,7 +65,8 @@ class Cut:
 
     applied: the last push of each worker. counting: of each table, ids that are counted and have
     no row. lifecycle, removed: where tables are swept, how far that is, and of each table the
-    removals that no complete checkpoint has. update: with --sync, the last one applied.
+    removals that no complete checkpoint has; forgotten: ids of more of these. update: with --sync,
+    the last one applied.
     """
 
     dense: FrozenDense
@@ -73,6 +74,7 @@ class Cut:
     counting: list[int]
     lifecycle: LifecycleState | None = None
     removed: Sequence[list[Removal]] = ()
+    forgotten: Sequence[int] = ()
     update: int = 0
 
 
@@ -94,7 +96,9 @@ def cut(
         if (lifecycle := model.lifecycle) is not None:
             positions = range(len(model.tables))
             removed = [lifecycle.removals.pending(position) for position in positions]
-            made = replace(made, lifecycle=lifecycle.state(), removed=removed)
+            forgotten = [lifecycle.removals.forgotten(position) for position in positions]
+            state = lifecycle.state()
+            made = replace(made, lifecycle=state, removed=removed, forgotten=forgotten)
         noted(made)
         return made
 
@@ -182,6 +186,8 @@ def write_shard(
         "lifecycle": at.lifecycle,
         "update": at.update,
     }
+    if any(at.forgotten):
+        content["forgotten"] = [*at.forgotten]
     described = manifests.write(attempt.folder, f"{prefix}.json", content)
     size = described["bytes"] + sum(each["bytes"] for each in files)
     return {"manifest": described, "bytes": size, "version": at.dense.version}
@@ -211,7 +217,7 @@ def write_empty_shard(
     nothing = np.zeros(0, np.float32)
     model.dense.initialize(nothing, nothing)
     dense = replace(model.freeze(), version=at.dense.version, step=at.dense.step)
-    empty = replace(at, dense=dense, counting=[0] * len(model.tables), removed=())
+    empty = replace(at, dense=dense, counting=[0] * len(model.tables), removed=(), forgotten=())
     if (lifecycle := at.lifecycle) is not None:
         none = [{"expired": 0, "evicted": 0, "counts": 0} for _ in model.tables]
         state = {**lifecycle, "plan": None, "part": 0, "owing": False, "removed": none}

@@ -6,6 +6,7 @@ since the last complete checkpoint. No I/O.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,13 +16,16 @@ import numpy.typing as npt
 
 from shoal.native import ids as native_ids
 
+logger = logging.getLogger(__name__)
+
 Int64 = npt.NDArray[np.int64]
 
 RECENT = 1 << 18
 """Ids of a table that are remembered although a complete checkpoint has them: for `find`."""
 
 MOST = 1 << 22
-"""Ids of a table that are remembered at all: a job without checkpoints tells them to nobody."""
+"""Ids of a table that are remembered at all: a job without checkpoints tells them to
+nobody. A shard says how many it lacks."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Removals:
         self._lock = threading.Lock()
         self._lists: list[list[Removal]] = [[] for _ in range(tables)]
         self._saved = 0  # step up to which a complete checkpoint has them
+        self._forgotten = [(0, 0)] * tables  # step of the last one, and ids, that none will have
 
     def add(self, table: int, removal: Removal) -> None:
         """Rows were removed."""
@@ -56,6 +61,7 @@ class Removals:
         """A complete checkpoint has those up to a step."""
         with self._lock:
             self._saved = max(self._saved, step)
+            self._forgotten = [each if each[0] > step else (0, 0) for each in self._forgotten]
             for table in range(len(self._lists)):
                 self._trim(table)
 
@@ -63,6 +69,11 @@ class Removals:
         """Those that no complete checkpoint has, in the order of their steps."""
         with self._lock:
             return [each for each in self._lists[table] if each.step > self._saved]
+
+    def forgotten(self, table: int) -> int:
+        """Ids removed since the last complete checkpoint that `pending` has no more."""
+        with self._lock:
+            return self._forgotten[table][1]
 
     def find(self, table: int, key: int) -> Removal | None:
         """The last removal of an id, as far as it is remembered."""
@@ -75,7 +86,12 @@ class Removals:
         removals = self._lists[table]
         size = sum(each.ids.size for each in removals)
         while removals and size > (RECENT if removals[0].step <= self._saved else MOST):
-            size -= removals.pop(0).ids.size
+            gone = removals.pop(0)
+            size -= gone.ids.size
+            if gone.step > self._saved:
+                if not self._forgotten[table][1]:
+                    logger.warning("of table %d the next checkpoint lacks removed ids", table)
+                self._forgotten[table] = gone.step, self._forgotten[table][1] + gone.ids.size
 
 
 def owned_of(removals: list[Removal], owns: npt.NDArray[np.bool_]) -> list[Removal]:

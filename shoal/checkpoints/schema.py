@@ -155,7 +155,8 @@ class Shard(TypedDict):
     table, how many rows were removed since the complete checkpoint before. files: of each
     table; of each table's counted ids, if there are any; of its removed ones; of the trainable and
     the non-trainable slice. lifecycle: where the rows of a table expire or have a cap. update: of
-    --sync, the last one applied.
+    --sync, the last one applied. forgotten: of each table, removed rows that the file of removed
+    ones lacks, as there were too many; whoever follows changes has to read the whole table.
     """
 
     format: int
@@ -175,6 +176,7 @@ class Shard(TypedDict):
     journal: NotRequired[JournalPosition | None]
     lifecycle: NotRequired[LifecycleState | None]
     update: NotRequired[Count]
+    forgotten: NotRequired[list[Count]]
 
 
 @exact
