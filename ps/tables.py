@@ -263,7 +263,7 @@ class ServerModel:
             ticket = self._ticket(push)
             if push.event_time is not None:
                 self.lifecycle.clock.note(ticket.step, push.event_time)
-            # The others wait until this push and those before it are applied, and the sweep is done.
+            # The others wait until all pushes up to this one are applied, and the sweep is done.
             self._closed = self.lifecycle.is_due()
             self._applying += 1  # last: `leave` is called only where a ticket was given
         return ticket

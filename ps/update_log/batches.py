@@ -23,15 +23,15 @@ BATCH_BYTES = 2 << 20
 _LENGTHS = struct.Struct("<IQ")
 
 Entry = tuple[pb.LogEntry, bytes | memoryview]
-Kept = tuple[pb.LogEntry, bytes | memoryview]
+Kept = tuple[bytes, bytes | memoryview]
+"""The label of an entry, and its push."""
 
 
 def packed(entries: Iterable[Kept]) -> Iterator[Pieces]:
     """The messages that carry these entries, in their order, from where the pushes lie."""
     parts: list[Buffer | list[Buffer]] = []
     size = 0
-    for entry, frame in entries:
-        label = entry.SerializeToString()
+    for label, frame in entries:
         parts += [_LENGTHS.pack(len(label), len(frame)), label, frame]
         size += _LENGTHS.size + len(label) + len(frame)
         if size >= BATCH_BYTES:

@@ -40,6 +40,10 @@ logger = logging.getLogger(__name__)
 Kind = TypeVar("Kind", bound=Message)
 
 
+RECORD_BYTES = 100
+"""Of an entry's record beside its push, about."""
+
+
 @dataclass
 class _Write:
     """What the writing thread is to do: a record to write, in a new segment if that is named.
@@ -60,6 +64,7 @@ class FileSink:
 
     def __init__(self, folder: Path, server: int, incarnation: int, *, sync: bool) -> None:
         self.retry_seconds = 0.0
+        self.entry_bytes = RECORD_BYTES
         self._folder = folder
         self._server = server
         self._incarnation = incarnation
@@ -256,9 +261,9 @@ class FileSink:
                     each.done.set_result(None)
             except Exception as error:  # also no memory: those who wait must hear of any
                 self._failed = error
-                for each in batch:
-                    if each is not None and not each.done.done():
-                        each.done.set_exception(error)
+                for left in filter(None, batch):
+                    if not left.done.done():
+                        left.done.set_exception(error)
             ended = None in batch
         if self._file is not None:
             os.close(self._file)

@@ -111,17 +111,18 @@ class UpdateLog:
         """
         with self._lock:
             self.check_room(size)
-            self._space.reserved += size
+            reserved = self._sink.entry_bytes + size
+            self._space.reserved += reserved
         try:
             yield
         finally:
             with self._lock:
-                self._space.reserved -= size
+                self._space.reserved -= reserved
 
     def check_room(self, size: int) -> None:
         """Raises WireError(NOT_READY) if there is no room for a push now."""
         if self._protection.written:
-            self._space.check(size)
+            self._space.check(self._sink.entry_bytes + size)
 
     def append(
         self,
@@ -142,7 +143,7 @@ class UpdateLog:
                 self._protection.exposed("no log was begun")
                 return _nothing
             name = self._protection.name
-            self._space.add(ticket.step, len(frame))
+            self._space.add(ticket.step, self._sink.entry_bytes + len(frame))
         entry = pb.LogEntry(
             step=ticket.step, staleness=ticket.staleness, sweep=sweep, update=update
         )
@@ -456,7 +457,9 @@ class UpdateLog:
             self._place = max((step for step, _ in done.sizes), default=0)
         name = done.base.log
         with self._lock:
-            self._space.hold(done.sizes, after=done.step)
+            beside = self._sink.entry_bytes
+            sizes = ((step, size and beside + size) for step, size in done.sizes)
+            self._space.hold(sizes, after=done.step)
             self._protection.begun(name, protects=True)
         self._of_sink(name, self._sink.adopt, done.base, done.step, done.standing)
         if done.slices and done.model is not None:

@@ -22,7 +22,7 @@ class MovedSink:
     """
 
     def __init__(self, former: PeerSink, now: PeerSink, log: str = "") -> None:
-        self.retry_seconds = now.retry_seconds
+        self.retry_seconds, self.entry_bytes = now.retry_seconds, now.entry_bytes
         self.now = now
         self._former: PeerSink | None = former
         self._log = log
@@ -38,8 +38,9 @@ class MovedSink:
 
     def begin(self, base: pb.LogBase) -> None:
         """See Sink."""
-        self._leave()  # what begins anew does not go on from there
         self.now.begin(base)
+        # What begins anew does not go on from there.
+        self._leave(Standing(base.applied, base.update, base.epoch))
 
     def append(self, entry: pb.LogEntry, frame: bytes | memoryview) -> Callable[[], None]:
         """See Sink."""
@@ -51,7 +52,7 @@ class MovedSink:
     def drop(self, log: str, step: int, standing: Standing, mark: Any) -> None:
         """See Sink."""
         self.now.drop(log, step, standing, mark)
-        self._leave()
+        self._leave(standing)
 
     def check(self) -> None:
         """See Sink."""
@@ -97,9 +98,12 @@ class MovedSink:
         self._leave()
         self.now.close()
 
-    def _leave(self) -> None:
+    def _leave(self, standing: Standing | None = None) -> None:
+        """Need nothing of the former log any more. standing: what has all of it; None: unknown."""
         former, self._former = self._former, None
         if former is not None:
+            if standing is not None and self._log:
+                former.forget(self._log, standing)
             former.close()
 
 

@@ -6,6 +6,7 @@ peer_store.py's.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -20,6 +21,7 @@ from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.rpc import Connection
 from shoal.ps.update_log.batches import unpacked
 from shoal.ps.update_log.groups import Group, Groups
+from shoal.ps.update_log.peer_store import ENTRY_BYTES
 from shoal.ps.update_log.sinks import Entries, LogLostError, LogTakenError, Standing, TakenLog
 
 logger = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ APPEND_SHARE = 0.25
 APPEND_PATIENCE = 0.5
 """Seconds to repeat what a broken connection may have lost. A peer that has died cannot be
 back so soon; then the push is answered without."""
+
+LAST_STEP = 2**63 - 1
 
 CALL_DEADLINE = 5.0
 """Seconds; pushes wait for some of these calls."""
@@ -129,6 +133,7 @@ class PeerSink:
     ) -> None:
         self._append_seconds = min(APPEND_SECONDS, APPEND_SHARE * server_timeout_seconds)
         self.retry_seconds = retry_seconds
+        self.entry_bytes = ENTRY_BYTES
         self._server = server
         self._incarnation = incarnation
         self.keeper = keeper
@@ -190,6 +195,11 @@ class PeerSink:
     def check_log(self, log: str) -> None:
         """Look whether a log that another sink writes on with is still there."""
         self._drop(pb.DropLogRequest(log=log))
+
+    def forget(self, log: str, standing: Standing) -> None:
+        """Have its keeper let go of all entries of a log that goes on elsewhere, if it is there."""
+        with contextlib.suppress(LogLostError, LogTakenError):
+            self._drop_to(log, LAST_STEP, standing)
 
     def _drop_to(self, log: str, step: int, standing: Standing) -> None:
         applied, update = standing.applied, standing.update

@@ -14,19 +14,32 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.frames import Pieces
 from shoal.proto.plane.link import kept
-from shoal.ps.update_log.batches import packed
+from shoal.ps.update_log.batches import Kept, packed
 from shoal.ps.update_log.groups import entries_of
+
+ENTRY_BYTES = 360
+"""What an entry costs beside its push, measured: its label, its place, and Python's objects."""
+
+SMALL_BYTES = 16 << 10
+"""A push below it is copied under Python's lock: an array of its own would cost more."""
+
+
+def copied(frame: memoryview) -> bytes | memoryview:
+    """A copy of a push, as it is kept."""
+    return bytes(frame) if len(frame) < SMALL_BYTES else kept(frame)
 
 
 @dataclass
 class _Held:
     """position: place of the last entry among all that the writer appended.
 
-    entries: by step, and where entries have the same one, in the order in which they came.
+    entries: by step, and where entries have the same one, in the order in which they came: label
+    and push. size: bytes of all, with what each costs beside its push.
     """
 
     base: pb.LogBase
-    entries: dict[tuple[int, int], tuple[pb.LogEntry, memoryview]] = field(default_factory=dict)
+    entries: dict[tuple[int, int], Kept] = field(default_factory=dict)
+    moves: dict[int, int] = field(default_factory=dict)  # step -> epoch, of entries of moves
     came: int = 0
     size: int = 0
     position: int = 0
@@ -40,7 +53,7 @@ class PeerLogs:
         self._logs: dict[int, _Held] = {}
 
     def __len__(self) -> int:
-        """Bytes of all pushes kept."""
+        """Bytes of all entries kept."""
         with self._lock:
             return sum(held.size for held in self._logs.values())
 
@@ -67,7 +80,10 @@ class PeerLogs:
         """
         group, body = labelled
         # Copied: the body is the connection's.
-        entries = [(entry, kept(frame)) for entry, frame in entries_of(group, body)]
+        entries = [
+            (entry, (entry.SerializeToString(), copied(frame)))
+            for entry, frame in entries_of(group, body)
+        ]
         writer = group.entries[0]
         faults.point("log-appending")
         with self._lock:
@@ -80,10 +96,11 @@ class PeerLogs:
                     f"log {writer.log} of ps-{writer.server} has {held.position} entries, and "
                     f"those from {group.first} on have come",
                 )
-            for entry, frame in entries:
+            for entry, each in entries:
                 held.came += 1
-                held.entries[entry.step, held.came] = entry, frame
-                held.size += len(frame)
+                held.entries[entry.step, held.came] = each
+                held.size += ENTRY_BYTES + len(each[1])
+                held.moves |= {entry.step: entry.move} if entry.move else {}
             held.position += len(entries)
             return pb.AppendLogReply(position=held.position)
 
@@ -92,19 +109,19 @@ class PeerLogs:
         with self._lock:
             held = self._find(request.server, request.log, request.incarnation)
             if request.step:
-                gone = [each for at, each in held.entries.items() if at[0] <= request.step]
+                moved = [move for step, move in held.moves.items() if step <= request.step]
                 held.base = pb.LogBase(
                     log=request.log,
                     server=request.server,
                     incarnation=held.base.incarnation,
                     applied=request.applied,
                     update=request.update,
-                    epoch=max([held.base.epoch, *(entry.move for entry, _ in gone)]),
+                    epoch=max([held.base.epoch, *moved]),
                 )
                 held.entries = {
                     at: each for at, each in held.entries.items() if at[0] > request.step
                 }
-                held.size = sum(len(frame) for _, frame in held.entries.values())
+                held.size = sum(ENTRY_BYTES + len(frame) for _, frame in held.entries.values())
         return pb.DropLogReply()
 
     def take(self, request: pb.TakeLogRequest) -> Iterator[bytes | Pieces]:

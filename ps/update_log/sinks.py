@@ -84,10 +84,12 @@ class TakenLog:
 class Sink(Protocol):
     """Where one server's log is kept. Any of these may raise LogLostError or LogTakenError.
 
-    retry_seconds: how long a log that cannot be taken is tried to be taken again.
+    retry_seconds: how long a log that cannot be taken is tried to be taken again. entry_bytes: what
+    an entry costs there beside its push.
     """
 
     retry_seconds: float
+    entry_bytes: int
 
     def clear(self) -> None:
         """Have nothing left of earlier runs of the job."""

@@ -5,6 +5,7 @@ Owns the bytes of the pushes that are in it, or on their way. No I/O; its owner 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 
 from shoal.proto import shoal_pb2 as pb
@@ -15,7 +16,7 @@ NEAR = 0.5
 
 
 class LogSpace:
-    """The space of one log. bound: bytes of pushes that it may hold, but for a single one.
+    """The space of one log. bound: bytes that it may hold, but for a single push.
 
     bytes: that it holds. reserved: for pushes that are checked, and not in it yet.
     """
@@ -24,7 +25,8 @@ class LogSpace:
         self.bytes = 0
         self.reserved = 0
         self._bound = bound
-        self._sizes: list[tuple[int, int]] = []
+        # Of each entry, int64: a list of tuples would cost more than small pushes do.
+        self._steps, self._sizes = array("q"), array("q")
 
     @property
     def nearly_full(self) -> bool:
@@ -43,14 +45,17 @@ class LogSpace:
 
     def add(self, step: int, size: int) -> None:
         """A push of `size` bytes is in the log, as the optimizers' `step`."""
-        self._sizes.append((step, size))
+        self._steps.append(step)
+        self._sizes.append(size)
         self.bytes += size
 
     def hold(self, sizes: Iterable[tuple[int, int]], after: int = 0) -> None:
         """The log holds the pushes (step, bytes) of steps above `after`, and no others."""
-        self._sizes = [each for each in sizes if each[0] > after]
-        self.bytes = sum(size for _, size in self._sizes)
+        kept = [each for each in sizes if each[0] > after]
+        self._steps = array("q", (step for step, _ in kept))
+        self._sizes = array("q", (size for _, size in kept))
+        self.bytes = sum(self._sizes)
 
     def drop(self, step: int) -> None:
         """The pushes up to `step` are in the log no longer."""
-        self.hold(self._sizes, step)
+        self.hold(zip(self._steps, self._sizes, strict=True), step)

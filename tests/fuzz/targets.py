@@ -175,7 +175,8 @@ def log_base() -> pb.LogBase:
 
 def batches() -> list[bytes]:
     entries = [(entry(1), push_frames()[0]), (entry(2), b"")]
-    return [message.joined() for message in packed(entries)]
+    labelled = [(each.SerializeToString(), frame) for each, frame in entries]
+    return [message.joined() for message in packed(labelled)]
 
 
 def log_files() -> list[bytes]:

@@ -451,3 +451,23 @@ def test_without_a_log_rows_that_came_have_the_pushes_of_the_shard_with_fewest(d
             each.unlink()
         world.start(index)
         assert [each.identity.sequence for each in world.servers[index].had] == [1]
+
+
+def test_a_former_keeper_lets_go_of_a_log_that_goes_on_elsewhere(divided):
+    """It stays in the job, and would keep the log until that ends."""
+    world = divided(peers=True)
+    world.push_all()
+    before = [{*server.held_logs._logs} for server in world.servers]
+    world.divide(1)
+    world.push_all()
+    world.save()
+    world.told()
+    for server, had in zip(world.servers, before, strict=True):
+        for index in had:
+            log = server.held_logs._logs.get(index)
+            keeper = holder_index(index, 1)
+            if log is not None and world.servers[keeper] is not server:
+                assert not log.entries
+    for index in range(3):
+        world.start_again(index)
+    world.check()

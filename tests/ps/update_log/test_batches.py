@@ -11,11 +11,15 @@ from shoal.ps.update_log.peer_sink import PeerSink
 from shoal.ps.update_log.peer_store import PeerLogs
 
 
+def labelled(entries):
+    return [(entry.SerializeToString(), frame) for entry, frame in entries]
+
+
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.binary(max_size=300)), max_size=40))
 def test_what_is_unpacked_is_what_was_packed_in_messages_of_a_bounded_size(drawn):
     entries = [(pb.LogEntry(log="a", step=step), frame) for step, frame in drawn]
-    messages = [message.joined() for message in packed(entries)]
-    assert [len(message) for message in packed(entries)] == list(map(len, messages))
+    messages = [message.joined() for message in packed(labelled(entries))]
+    assert [len(message) for message in packed(labelled(entries))] == list(map(len, messages))
     assert [each for message in messages for each in unpacked(message)] == entries
     assert len(messages) <= 1
 

@@ -1,6 +1,7 @@
 """M10: pushes that wait together go to the keeper of a log together, in their order."""
 
 import threading
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from shoal.ps.update_log import groups as log_groups
 from shoal.ps.update_log import peer_sink
 from shoal.ps.update_log.groups import Groups, entries_of
 from shoal.ps.update_log.peer_sink import PeerSink
-from shoal.ps.update_log.peer_store import PeerLogs
+from shoal.ps.update_log.peer_store import ENTRY_BYTES, PeerLogs
 from shoal.ps.update_log.sinks import LogLostError, LogTakenError, Standing
 
 PATIENCE = 120.0
@@ -169,7 +170,7 @@ def test_a_group_whose_answer_was_lost_is_kept_once(keeper, monkeypatch):
     sink.append(entry(1), frame(1))()
     sink.append(entry(2), frame(2))()
     assert keeper.groups == [[1], [1], [2]]
-    assert len(keeper.held) == 2 * len(frame(1))
+    assert len(keeper.held) == 2 * (ENTRY_BYTES + len(frame(1)))
 
 
 @pytest.mark.parametrize(
@@ -258,3 +259,23 @@ def test_a_neighbour_that_was_replaced_at_its_address_gets_a_new_connection(keep
         with pytest.raises(LogLostError):
             sink.reach()
         assert len(made) == connections
+
+
+@pytest.mark.parametrize("size", [120, 1200, 1 << 15])
+def test_a_keeper_says_within_a_fifth_what_a_log_costs_it(size):
+    """Small pushes cost more beside their bytes than these: a server gets them of each batch."""
+    count, held = 2000, PeerLogs()
+    held.begin(pb.BeginLogRequest(base=pb.LogBase(log="a" * 16, server=0, incarnation=1)))
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for first in range(1, count, 100):
+            group = pb.LogGroup(first=first, sizes=[size] * 100)
+            for step in range(first, first + 100):
+                each = group.entries.add(log="a" * 16, server=0, incarnation=1, staleness=1)
+                each.step, each.journal.number = step + (1 << 33), 5000
+            held.append((group, memoryview(bytes(size * 100))))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 < len(held) / (after - before) < 1.25

@@ -12,6 +12,7 @@ from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.dense import DenseSlices
 from shoal.ps.gradients import Ticket
+from shoal.ps.update_log.peer_store import ENTRY_BYTES
 from shoal.ps.update_log.records import HEAD_BYTES, Damage, Record, read_records
 from tests.examples import examples
 from tests.ps.logged import Faults, World, content, lost, numbers
@@ -194,7 +195,7 @@ def test_a_server_that_takes_its_log_over_lets_go_of_what_its_checkpoint_has(tmp
     assert [step for step, _ in sorted(held.entries)] == [4, 5]
     assert [(each.worker, each.sequence) for each in held.base.applied] == [(0, 3)]
     status = job.status(0)
-    assert status.log_bytes == sum(len(frame) for _, frame in held.entries.values())
+    assert status.log_bytes == sum(ENTRY_BYTES + len(frame) for _, frame in held.entries.values())
     for ids in numbers(2):
         job.push(1, ids, draw)
     job.kill(0)
