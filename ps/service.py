@@ -296,7 +296,8 @@ class ParameterServer:
                 wait = self._log.append_update(request) if self._log else _nothing
                 faults.point("update-logged", first=wait)
                 with self._unbroken.changing():
-                    self.model.apply_update(update)
+                    record = self._log.append_sweep if self._log else _no_record
+                    self.model.apply_update(update, record)
                     # Before any pull sees it.
                     wait()
                 self._pending.applied(request)

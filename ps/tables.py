@@ -350,8 +350,13 @@ class ServerModel:
         stale = [] if again else [(ticket.staleness, age)]
         self.moments.count(stale, change, others, push.sender)
 
-    def apply_update(self, update: Update, *, again: bool = False) -> None:
-        """Apply an average of gradients. Not beside `apply`; again, and raises: as that."""
+    def apply_update(
+        self, update: Update, record: Record = lambda *_: None, *, again: bool = False
+    ) -> None:
+        """Apply an average of gradients. Not beside `apply`; again, and raises: as that.
+
+        record: as `leave` takes it.
+        """
         step, version = self.moments.next_step(), self.version
         for position, rows in update.tables.items():
             rate = update.table_rates[position] if update.table_rates else update.learning_rate
@@ -365,12 +370,14 @@ class ServerModel:
         now = self.time()
         stale = [(max(0, version - pulled), now - at) for pulled, at in update.pulled]
         self.moments.count([] if again else stale, change)
-        if self.lifecycle is not None:
+        if (lifecycle := self.lifecycle) is not None:
             for time in update.event_times:
-                self.lifecycle.clock.note(step, time)
-            if self.lifecycle.is_due():
-                # Done again with the update, of which it is a function: the log needs no part.
-                self._sweep(self.lifecycle, lambda *_: None)
+                lifecycle.clock.note(step, time)
+            if again:
+                # A cap may have been another one then: what was removed the log has.
+                lifecycle.pushed_again(step, None)
+            elif lifecycle.is_due():
+                self._sweep(lifecycle, record)
 
     @staticmethod
     def time() -> float:

@@ -239,7 +239,9 @@ class UpdateLog:
 
         Nobody waits for it: it is kept before the push that comes after it.
         """
-        self.append(Ticket(step, 0), frame, sweep=True)
+        # With --sync the log counts its own entries, and this one has its step beside that.
+        ticket = Ticket(step, 0) if self._pending is None else Ticket(self._next().step, step)
+        self.append(ticket, frame, sweep=True)
 
     def _of_sink(self, name: str, call: Callable[..., Result], *arguments: Any) -> Result | None:
         """What `call` returns, of the sink; None if it finds that the log `name` is lost."""

@@ -305,13 +305,7 @@ def _done_again(
     Raises HalfAppliedError; WireError and ValueError before anything is changed.
     """
     if entry.sweep:
-        if fresh := entry.step > model.step:
-            try:
-                model.sweep_again(entry.step, frame)
-            except MemoryError as error:
-                why = f"{name_of(entry, frame)} cannot be done again: {error!r}"
-                raise HalfAppliedError(at, why) from error
-        return fresh
+        return _swept_again(at, entry, frame, model, entry.step)
     push = unpack(frame)
     if _before_move(push.request, model):
         return False
@@ -328,6 +322,19 @@ def _done_again(
         if error.kind != pb.FENCED:
             raise
         fresh = False
+    return fresh
+
+
+def _swept_again(
+    at: int, entry: pb.LogEntry, frame: bytes | memoryview, model: ServerModel, step: int
+) -> bool:
+    """Do a part of a sweep again, if it is not in the model already. Raises as `_done_again`."""
+    if fresh := step > model.step:
+        try:
+            model.sweep_again(step, frame)
+        except MemoryError as error:
+            why = f"{name_of(entry, frame)} cannot be done again: {error!r}"
+            raise HalfAppliedError(at, why) from error
     return fresh
 
 
@@ -352,6 +359,8 @@ def _held_again(
     An update that is there takes its gradients away all the same: they may be in the log once more,
     from the time when a checkpoint was taken. Raises as `_done_again`.
     """
+    if entry.sweep:
+        return _swept_again(at, entry, frame, model, entry.staleness)
     if not entry.update:
         own = kept(memoryview(frame))  # the gradients lie in it
         push = unpack(own)

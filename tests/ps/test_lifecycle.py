@@ -18,7 +18,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from shoal.ps.clock import CONFIRMING, RESOLUTION, SECOND
-from shoal.ps.gradients import Gradients
+from shoal.ps.gradients import Gradients, Update
 from shoal.ps.lifecycle import share_of
 from shoal.ps.sweeps import PART_IDS
 from shoal.ps.tables import ServerModel
@@ -460,3 +460,17 @@ def test_a_push_without_memory_for_its_ticket_holds_up_no_sweep(monkeypatch):
     server.push(range(200))
     assert len(server.table) <= 100
     assert not server.model._closed
+
+
+def test_an_update_that_is_done_again_removes_nothing_by_itself():
+    """The cap may have been larger then, before slots moved: what was removed is in the log."""
+    server = Server(max_rows=100)
+    server.model.lifecycle.own(16384 // 50)
+    ids = np.arange(10, dtype=np.int64)
+    update = Update({0: (ids, np.ones((10, 1), np.float32))}, None, 1.0, [(0, 0.0)])
+    server.model.apply_update(update, again=True)
+    assert len(server.table) == 10
+    parts = []
+    server.model.settle(lambda step, frame: parts.append(step))
+    assert len(server.table) <= 2
+    assert parts == [2]

@@ -8,6 +8,7 @@ import pytest
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.clock import SECOND
 from tests.ps.logged import POINTS, SPEC, content
+from tests.ps.update_log.test_log_of_updates import Master, protected
 
 SPAN = 64
 
@@ -20,11 +21,11 @@ OPTIONS = {
 
 @pytest.fixture
 def world(world):
-    def make(count, **table):
+    def make(count, synchronous=False, **table):
         spec = pb.ModelSpec()
         spec.CopyFrom(SPEC)
         spec.tables[0].MergeFrom(pb.TableSpec(**table))
-        return world(count, spec=spec)
+        return world(count, spec=spec, synchronous=synchronous)
 
     return make
 
@@ -138,3 +139,28 @@ def test_a_checkpoint_has_a_sweep_that_is_under_way(world):
         assert_same(job)
     assert job.servers[0].model.lifecycle.state()["plan"] is None
     assert job.servers[0].model.lifecycle.removed[0].expired > 5_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_with_updates_a_server_that_died_anywhere_has_swept_as_if_it_had_not(world, options):
+    draw = random.Random(3)
+    job = world(1, synchronous=True, **options)
+    master, now, points = Master(job), 0.0, ["sweep-half-done", "sweep-logged", "update-logged"]
+    for number in range(60):
+        now += draw.choice([0, 0.4, 3, 10])
+        job.event_time = int(now * SECOND)
+        chance = draw.random()
+        if chance < 0.15:
+            job.checkpoint(draw.choice(["begun", "written", "complete", "told"]))
+        elif chance < 0.5 and number > 10:
+            protected(job)
+            job.faults.armed = draw.choice(points)
+        ids = np.unique([int(draw.paretovariate(0.3)) % 5000 * 9973 for _ in range(12)])
+        master.push(draw.randrange(3), ids, draw)
+        master.update(1)
+        master.same()
+        assert_same(job)
+    assert sum(job.incarnations) > 3
+    removed = job.servers[0].model.lifecycle.removed[0]
+    assert removed.expired + removed.evicted > 15
