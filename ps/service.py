@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn
 
@@ -221,7 +221,7 @@ class ParameterServer:
         # Before the register knows of its worker: what is refused leaves no trace.
         check_push(unpacked, model, synchronous=self._synchronous)
         if self._check_finite:
-            servers = self.ownership.routing.dense
+            servers = model.dense.servers  # of its own slices, whichever table comes
             check_finite(gradients, request.identity, model.spec, self.server, servers)
         staleness = 0
         log = self._log
@@ -273,13 +273,19 @@ class ParameterServer:
         request, arrays = frames.decode(frame, pb.AssignRowsRequest)
         ids, rows = exactly(arrays, 2)
         check_ids(ids)
-        if self.moves.under_way:
-            raise WireError(pb.NOT_READY, "rows are being moved to another server")
-        self.ownership.check(request.routing_epoch, [ids])
+        self._check_still(request.routing_epoch, [ids])
         self.model.assign(request.table, ids, rows)
         if self._log is not None:
             self._log.assigned()
+        # A round of a move that began meanwhile may have passed by the rows: they come again.
+        self._check_still(request.routing_epoch, ())
         return frames.encode(pb.AssignRowsReply(), [])
+
+    def _check_still(self, epoch: int, arrays: Sequence[Any]) -> None:
+        """As `Ownership.check`. Raises WireError(NOT_READY) while rows move, too."""
+        if self.moves.under_way:
+            raise WireError(pb.NOT_READY, "rows are being moved to another server")
+        self.ownership.check(epoch, arrays)
 
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
         """Refuse a worker's further pushes and tell what was applied last."""

@@ -68,7 +68,8 @@ def migrate(
     initial: values of the new model's dense variables by name, for those that begin anew. told: is
     called with the bytes of each page that was read. It is a checkpoint only when all of it
     is written, and removed after an error. Raises UserError if something is refused or the folder
-    is not empty, CheckpointError naming a file of `source` that is not as written, OSError.
+    is not empty, CheckpointError naming a file of `source`, or of what was written and then read
+    back, that is not as it should be, OSError.
     """
     if plan.refused:
         raise UserError("the migration would lose or guess:\n  " + "\n  ".join(plan.refused))
@@ -77,6 +78,7 @@ def migrate(
     attempt = folders.begin(root, NUMBER, "")
     try:
         manifest = _write(source, attempt, plan, initial, told)
+        Checkpoint(root, NUMBER).verify()
         copy_trained(source, root, "", NUMBER, attempt.nonce)
         return manifest
     except BaseException:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.checkpoints import migration
+from shoal.checkpoints import arrow, migration
 from shoal.checkpoints.contents import table_pieces
 from shoal.checkpoints.folders import Checkpoint, checkpoint_at, folder_name
 from shoal.checkpoints.manifests import CheckpointError
@@ -101,6 +101,18 @@ def test_servers_that_came_later_have_no_dense_variables(tmp_path):
     before = restored(tmp_path / "old", 1, 2)
     migrated(opened(tmp_path / "old"), model(), tmp_path / "new")
     assert restored(tmp_path / "new", 1, 2).content() == before.content()
+
+
+def test_what_was_written_is_read_back(saved, tmp_path, monkeypatch):
+    write = arrow.write_vectors
+
+    def short(folder, name, vectors):
+        return write(folder, name, {key: each[:-1] for key, each in vectors.items()})
+
+    monkeypatch.setattr(arrow, "write_vectors", short)
+    with pytest.raises(CheckpointError):
+        migrated(saved, model(), tmp_path / "new")
+    assert not [*(tmp_path / "new").iterdir()]
 
 
 @pytest.mark.parametrize("read", [False, True])

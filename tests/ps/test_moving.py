@@ -333,3 +333,20 @@ def test_rows_move_to_any_number_of_servers(world, monkeypatch, size):
     assert {key: sorted(ids) for key, ids in found.items()} == {
         each: IDS[owner == each].tolist() for each in range(count)
     }
+
+
+def test_rows_that_are_set_while_a_move_begins_are_set_again(world, monkeypatch):
+    server, begin = world.servers[0], pb.BeginMoveRequest(attempt=1)
+    begin.table.CopyFrom(world.after.to_message())
+    assign = server.model.assign
+
+    def begins_first(*arguments):
+        server.moves.begin(begin)
+        assign(*arguments)
+
+    monkeypatch.setattr(server.model, "assign", begins_first)
+    frame = frames.encode(
+        pb.AssignRowsRequest(routing_epoch=1), [IDS, np.ones((IDS.size, 3), "f4")]
+    )
+    with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+        server.assign_rows(frame)
