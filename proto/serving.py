@@ -214,7 +214,7 @@ def serve(
     name: str = "",
     identity: Identity | None = None,
     health: str = "",
-    admit: Callable[[Method[Any, Any], int], object] = lambda _method, _size: None,
+    admit: Callable[[Method[Any, Any], int, str], object] = lambda *_: None,
 ) -> tuple[Server, int]:
     """Start a server for `handlers` on `address` and return it with its port.
 
@@ -230,8 +230,8 @@ def serve(
         authority only, for the calls that permissions.py permits them.
     health: a further address, without encryption, that answers the health check and nothing
         else; for probes, which have no certificate. Only with an identity.
-    admit: of a call of the data plane, and of the bytes of its request: raises WireError if it
-        would be refused. Asked before they are received.
+    admit: of a call of the data plane, of the bytes of its request, and who calls: raises
+        WireError if it would be refused. Asked before they are received.
 
     Raises OSError if the address cannot be bound, or there are not threads enough.
     """

@@ -77,11 +77,15 @@ class PushRegister:
         if self._answerer is not None:
             self._answerer.take_pushes(not self._closed and self._let_in is None)
 
-    def check_open(self) -> None:
-        """Raises WireError(NOT_READY) after `close`, and while no push is let in."""
+    def check_open(self, worker: int | None = None) -> None:
+        """Raises WireError(NOT_READY) after `close`, and while no push is let in.
+
+        worker: of whose pushes; None: of any.
+        """
         if self._closed:
             raise WireError(pb.NOT_READY, "the server is about to end")
-        if self._let_in is not None and not self._behind:
+        here = self._behind if worker is None else worker in self._behind
+        if self._let_in is not None and not here:
             raise WireError(pb.NOT_READY, FROZEN)
 
     def _check_let_in(self, identity: pb.PushIdentity) -> None:

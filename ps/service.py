@@ -8,6 +8,7 @@ ownership.py's, the arithmetic is elsewhere.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -437,22 +438,25 @@ class ParameterServer:
             self._check_push(request.bytes)
         return pb.ReadyReply()
 
-    def admit(self, method: Method[Any, Any], size: int) -> None:
+    def admit(self, method: Method[Any, Any], size: int, who: str) -> None:
         """Raises WireError(NOT_READY) if a call with a request of `size` bytes is not taken now.
 
-        Of the data plane, before the request is received.
+        Of the data plane, before the request is received. who: calls, as a hello says it.
         """
         if method in _OF_LOGS:
             return
         self._require_open()
         if method is methods.PUSH:
-            self._check_push(size)
+            worker = _WORKER.match(who)
+            self._check_push(size, None if worker is None else int(worker[1]))
 
-    def _check_push(self, size: int) -> None:
-        self._pushes.check_open()
+    def _check_push(self, size: int, worker: int | None = None) -> None:
+        self._pushes.check_open(worker)
         if self._log is not None:
             self._log.check_room(size)
 
+
+_WORKER = re.compile(r"worker-(\d{1,9})\b")
 
 _OF_LOGS = (methods.APPEND_LOG, methods.TAKE_LOG)
 """Of what it keeps for others, it knows from its first moment on."""

@@ -73,7 +73,7 @@ SILENT_SECONDS, SLOW_SECONDS = 0.5, 2.0
 
 BACKLOG = 1024
 
-Admit = Callable[[Method[Any, Any], int], object]
+Admit = Callable[[Method[Any, Any], int, str], object]
 Handlers = Mapping[Method[Any, Any], Callable[[Any], Any]]
 
 
@@ -332,7 +332,7 @@ class ArrayServer:
                 try:
                     method, handler = self._method(kind, size)
                     check_permitted(method, self._identity, caller, who)
-                    self._admit(method, size)
+                    self._admit(method, size, who)
                     payload = self._payload(method, link, size, held)
                 except WireError as error:
                     # At once: the other end reads it when it has sent its request.

@@ -153,6 +153,9 @@ def test_a_server_that_has_all_that_is_let_in_refuses_before_anything_is_receive
     let_in = [push(1 + worker, worker=worker).identity for worker in range(2)]
     register.freeze(let_in)
     register.check_open()  # worker 1 is behind
+    register.check_open(1)
+    with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+        register.check_open(0)
     with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
         admit(register, push(2, worker=0))
     assert admit(register, push(2, worker=1))

@@ -382,3 +382,14 @@ def test_whole_answers_that_nobody_takes_are_bounded(cluster, connect):
     assert next(unread.pop(0), None) is None
     unread.clear()
     assert len(server.pulls.answer(frame).joined()) > 500 * 3 * 4
+
+
+def test_a_push_of_a_worker_that_is_not_behind_is_refused_before_it_is_received():
+    server = ParameterServer(0, Routing.even(1))
+    server._pushes.freeze([pb.PushIdentity(worker=3, sequence=1)])
+    server.admit(methods.PUSH, 1 << 20, "worker-3 of job a")
+    server.admit(methods.PUSH, 1 << 20, "a caller")
+    for name in ("worker-1", "worker-33 of job a"):
+        with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+            server.admit(methods.PUSH, 1 << 20, name)
+    server.admit(methods.PULL, 1 << 10, "worker-1")
