@@ -14,6 +14,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
+from shoal.ps.update_log.file_sink import RECORD_BYTES
 from shoal.ps.update_log.sinks import LogTakenError
 from tests.fuzz.mutations import mutated
 from tests.ps.twins import (
@@ -162,7 +163,7 @@ def test_plain_pushes_are_logged_without_python_s_checks(tmp_path):
 
 def test_a_push_without_room_in_the_log_is_refused_and_changes_nothing(tmp_path):
     frame = push_frame(ONES, DENSE)
-    twins = Twins(model_spec(), logs=tmp_path, bound=3 * len(frame))
+    twins = Twins(model_spec(), logs=tmp_path, bound=3 * (RECORD_BYTES + len(frame)))
     outcomes = [twins.push(push_frame(ONES, DENSE, sequence=each)) for each in range(1, 6)]
     assert twins.applied_natively == 2
     assert [each[0] for each in outcomes[3:]] == [pb.NOT_READY] * 2
