@@ -36,7 +36,6 @@ from shoal.master.job.instructions import (
 )
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.launcher import Exited
-from shoal.master.job.left_out import LeftOut
 from shoal.master.job.members import ProcessState
 from shoal.master.job.placement import Weights
 from shoal.master.job.server_lifecycle import ServerLifecycle
@@ -72,9 +71,8 @@ class Job:
         state = JobState.of(config)
         self.record, self.work, self.updates = state.record, state.work, state.updates
         self.phases, self.members, self.moves = state.phases, state.members, state.moves
-        self.clocks, self.leases = state.clocks, state.leases
+        self.clocks, self.leases, self.left_out = state.clocks, state.leases, state.left_out
         self.resumptions: list[str] = []
-        self.left_out = LeftOut()
         self.start_waits = StartWaits(config)
         self.storage_waits = StorageWaits()
         self._instructions = state.instructions

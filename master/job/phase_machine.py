@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
+from shoal.master.job.left_out import LeftOut
 from shoal.master.job.updates import Updates
 from shoal.master.work import phases
 from shoal.master.work.failures import Failure
@@ -24,6 +25,9 @@ from shoal.proto import shoal_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+_ROUNDS = 3
+"""In a row of training what was lost, and no push: only a defect of ours goes on so."""
+
 _LAST = frozenset(
     {Phase.EVALUATING, Phase.PREDICTING, Phase.FINISHING, Phase.EXPORTING, Phase.CONFIRMING}
 )
@@ -33,20 +37,26 @@ _LAST = frozenset(
 class PhaseMachine:
     """The course of the job that `config` describes; `record` keeps the events.
 
-    work: its tasks. updates: those of --sync. version: the highest version seen of the model.
-    failure: the reason why the job failed. giving_up: the reason why it is about to fail, once a
-    checkpoint has all that was trained. returns: how often training has begun again.
-    newest_checkpoint: its number; 0 for none.
+    work: its tasks. updates: those of --sync. left_out: minibatches that are in no push.
+    version: the highest version seen of the model. failure: the reason why the job failed.
+    giving_up: the reason why it is about to fail, once a checkpoint has all that was trained.
+    returns: how often training has begun again. newest_checkpoint: its number; 0 for none.
     """
 
     def __init__(
-        self, config: JobConfig, record: JobRecord, work: Workload, updates: Updates
+        self,
+        config: JobConfig,
+        record: JobRecord,
+        work: Workload,
+        updates: Updates,
+        left_out: LeftOut,
     ) -> None:
         self._config = config
         self._record = record
         self._plan = phases.plan(config)
         self._work = work
         self._updates = updates
+        self._left_out = left_out
         self.phase = Phase.STARTING
         self.failure: Failure | None = None
         self.giving_up: Failure | None = None
@@ -54,6 +64,7 @@ class PhaseMachine:
         self._saved = self._confirmed = False
         self.whole = False  # the newest checkpoint has all that was trained
         self.returns = self.newest_checkpoint = 0
+        self._rounds = self._before = 0  # the former since as little was made as the latter
 
     # ------------------------------------------------------------ phases
 
@@ -153,15 +164,48 @@ class PhaseMachine:
             if self.giving_up is not None:
                 break  # what a server has lost meanwhile is trained again by --resume
             if self._must_train_again():
-                self.returns += 1
-                self._go(Phase.TRAINING, now)
+                self._train_again(now)
             elif self._work_done():
+                if self.phase == Phase.TRAINING and (why := self._why_nothing_was_trained()):
+                    self.fail(Failure.of_user(why), now)
+                    break
                 following = self._plan[self._plan.index(self.phase) + 1]
                 if following == Phase.SUCCEEDED and self._work.copies.lacked:
                     following = Phase.DEGRADED
                 self._go(following, now)
             else:
                 break
+
+    @property
+    def _made(self) -> int:
+        """How many pushes have reached a server, or updates were made of them."""
+        return self._work.copies.pushes + self._updates.made
+
+    def _why_nothing_was_trained(self) -> str:
+        """Of a job whose records count as trained, in words; "" where a gradient was pushed."""
+        records, minibatches = self._work.ledger.trained, self._left_out.minibatches
+        if not records or self._made:
+            return ""
+        if minibatches:
+            return (
+                f"no minibatch was trained: --nonfinite-gradients=skip left out all {minibatches:,}"
+                f" of them, the last one as {self._left_out.last}"
+            )
+        return (
+            f"no record was trained: the model's feed left none of the {records:,} records of "
+            "--training-data. Look at its filter, or name other data"
+        )
+
+    def _train_again(self, now: float) -> None:
+        """Go back to training, unless this has led to nothing before."""
+        self._rounds = self._rounds + 1 if self._made == self._before else 1
+        self._before = self._made
+        if self._rounds > _ROUNDS:
+            text = f"the records that were lost were given out {_ROUNDS} times and never pushed"
+            self.fail(Failure.internal(text), now)
+        else:
+            self.returns += 1
+            self._go(Phase.TRAINING, now)
 
     def _must_train_again(self) -> bool:
         """Whether records were lost after training, and no worker is at another task."""

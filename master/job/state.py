@@ -12,6 +12,7 @@ from shoal.config.job import JobConfig
 from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import Instruction
 from shoal.master.job.leases import Leases
+from shoal.master.job.left_out import LeftOut
 from shoal.master.job.membership import Membership
 from shoal.master.job.moves import Moves
 from shoal.master.job.phase_machine import PhaseMachine
@@ -32,6 +33,9 @@ class JobState:
 
     updates: Updates
     """With --sync, which gradients make which update of the model; otherwise there are none."""
+
+    left_out: LeftOut
+    """Minibatches that are in no push, as their gradients were not finite."""
 
     phases: PhaseMachine
     """The phase of the job, and why it fails or stops."""
@@ -56,7 +60,9 @@ class JobState:
         """The state of a new job that `config` describes."""
         record, updates = JobRecord(), updates_of(config)
         work = Workload(config, record)
-        phases = PhaseMachine(config, record, work, updates)
+        left_out = LeftOut()
+        phases = PhaseMachine(config, record, work, updates, left_out)
         members, instructions = Membership(config), list[Instruction]()
         moves = Moves(config, members, record, instructions)
-        return cls(record, work, updates, phases, members, moves, instructions=instructions)
+        parts = record, work, updates, left_out, phases, members, moves
+        return cls(*parts, instructions=instructions)

@@ -92,6 +92,11 @@ class Updates:
         return not self._admitted and not self._unapplied
 
     @property
+    def made(self) -> int:
+        """How many updates the job has decided on since it began."""
+        return self._open - 1
+
+    @property
     def has_decided(self) -> bool:
         """Whether `take_decided` would return any."""
         return bool(self._decided)

@@ -26,6 +26,7 @@ from shoal.master.work.ids import WorkerId
 from shoal.master.work.known_pushes import Incarnation, KnownPushes
 from shoal.master.work.lease_book import LeaseBook
 from shoal.master.work.lease_copies import (
+    UNKNOWN,
     Difference,
     Lease,
     Piece,
@@ -93,7 +94,8 @@ class Copies:
         assert task.span is not None
         self._order += 1
         of_task = task.epoch, task.span, task.trained_before
-        lease = Lease(worker, incarnation, task.id, self._order, *of_task, began=now)
+        told = self.told(worker, incarnation)
+        lease = Lease(worker, incarnation, task.id, self._order, *of_task, began=now, told=told)
         self._open[task.id] = lease
         self._leases.add(lease)
 
@@ -105,6 +107,11 @@ class Copies:
     def acknowledged(self, worker: WorkerId, incarnation: int, sequence: int) -> None:
         """All servers have acknowledged a worker's pushes up to this one."""
         self._pushes.acknowledged((worker, incarnation), sequence)
+
+    @property
+    def pushes(self) -> int:
+        """How many pushes have reached a server since the job began."""
+        return self._pushes.count
 
     def told(self, worker: WorkerId, incarnation: int) -> int:
         """The last push of a worker that all servers are known to have acknowledged."""
@@ -120,7 +127,8 @@ class Copies:
             return []
         self._end(lease, done, now)
         lease.head = max(lease.acknowledged, min(touched, len(lease.span)))
-        lease.last = self.told(lease.worker, lease.incarnation)
+        told = self.told(lease.worker, lease.incarnation)
+        lease.last = told if told > lease.told else 0
         self._lose_unmet(lease)
         pieces = self._taken_back(lease)
         self._leases.ended(lease)
@@ -253,22 +261,23 @@ class Copies:
 
     def _reached(self, lease: Lease, push: LastPush | None, server: int) -> int:
         """How much of a lease is on a server whose last push of its worker is `push`."""
-        if push is None or push.incarnation < lease.incarnation:
+        has = sequence_of(push, lease.incarnation)
+        # Of None, a successor has pushed: all of the lease's pushes are there that it ever got.
+        if has is None or UNKNOWN < self._last(lease, server) <= has:
+            return lease.head_at(server)
+        if push is None or not has:
             return 0
         key = lease.worker, lease.incarnation
-        if push.incarnation > lease.incarnation:
-            # A successor has pushed: all of the lease's pushes are there that the server ever got.
-            return lease.head_at(server)
-        if 0 < self._last(lease, server) <= push.sequence:
-            return lease.head_at(server)
         if push.task == lease.task:
             return certain_head(lease, push)
         later = self._leases.order_of(key, push.task) > lease.order
         return lease.head_at(server) if later else 0
 
     def _last(self, lease: Lease, server: int) -> int:
-        """The last push of a lease that a server had, by sequence, or a later one; 0: unknown."""
-        return lease.last or self._pushes.last_had((lease.worker, lease.incarnation), server)
+        """The last push of a lease that a server had, or a later one; 0 for none; or UNKNOWN."""
+        if lease.last != UNKNOWN:
+            return lease.last
+        return self._pushes.last_had((lease.worker, lease.incarnation), server)
 
     # ------------------------------------------------------------ what follows
 

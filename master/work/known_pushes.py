@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from shoal.master.work.applied import AppliedPush, LastPush, sequence_of
 from shoal.master.work.ids import WorkerId
+from shoal.master.work.lease_copies import UNKNOWN
 from shoal.master.work.lost_pushes import LostPushes
 
 Incarnation = tuple[WorkerId, int]
@@ -17,9 +18,13 @@ Incarnation = tuple[WorkerId, int]
 
 
 class KnownPushes:
-    """What is known of the pushes of each incarnation of each worker; 0 where nothing is."""
+    """What is known of the pushes of each incarnation of each worker; 0 where nothing is.
+
+    count: pushes that have reached a server, of all incarnations.
+    """
 
     def __init__(self) -> None:
+        self.count = 0
         self._acknowledged: dict[Incarnation, int] = {}
         self._fenced: dict[Incarnation, tuple[int, ...]] = {}
         # The same, or later pushes that are in checkpoints from which the job was resumed: with
@@ -29,6 +34,7 @@ class KnownPushes:
     def acknowledged(self, of: Incarnation, sequence: int) -> None:
         """All servers have acknowledged the pushes up to this one."""
         if sequence > self.told(of):
+            self.count += sequence - self.told(of)
             self._acknowledged[of] = sequence
 
     def told(self, of: Incarnation) -> int:
@@ -37,13 +43,15 @@ class KnownPushes:
 
     def fenced(self, of: Incarnation, pushes: Sequence[AppliedPush | None]) -> None:
         """The incarnation is over; pushes: the last one that each server has of it."""
+        had = max((push.sequence for push in pushes if push is not None), default=0)
+        self.count += max(0, had - self.told(of))
         self._fenced[of] = tuple(0 if push is None else push.sequence for push in pushes)
-        self._last_had[of] = self._fenced[of]
+        self._last_had[of] = tuple(UNKNOWN if push is None else push.sequence for push in pushes)
 
     def last_had(self, of: Incarnation, server: int) -> int:
-        """The last push that a server has had, or a later one."""
+        """The last push that a server has had, or a later one; 0 for none; or UNKNOWN."""
         had = self._last_had.get(of, ())
-        return had[server] if server < len(had) else 0
+        return had[server] if server < len(had) else UNKNOWN
 
     def lost(self, server: int, has: Mapping[WorkerId, LastPush]) -> list[LostPushes]:
         """The pushes that a server lacks, if these are the last ones that it has."""

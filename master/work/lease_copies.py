@@ -15,6 +15,9 @@ from shoal.master.work.ids import WorkerId
 from shoal.master.work.ranges import Ranges, minus, overlap, union
 from shoal.master.work.units import Span
 
+UNKNOWN = -1
+"""In the place of a push's sequence number."""
+
 _NONE: Mapping[int, int | None] = {}
 """Of nearly every lease, of which there are very many: one for all of them, never changed."""
 
@@ -25,8 +28,9 @@ class Lease:
 
     order: rises from lease to lease. before: head of the span that earlier leases had trained
         in part. began, ended: when, in the job's seconds; ended is None while the worker holds
-        it. last: the worker's last push of it, by sequence; 0 if not known. begun: how many
-        checkpoints had been begun when it ended.
+        it. told: the worker's last push before it, by sequence, or an earlier one. last: the
+        worker's last push of it; 0 if it made none, as a feed may leave no record; UNKNOWN.
+        begun: how many checkpoints had been begun when it ended.
     acknowledged: head that counts as trained. head: that the servers have, which is more where
         only some records of a push are known; heads: of servers that differ; None where a server
         could not be asked.
@@ -44,7 +48,8 @@ class Lease:
     before: int
     began: float
     ended: float | None = None
-    last: int = 0
+    told: int = 0
+    last: int = UNKNOWN
     begun: int = 0
     acknowledged: int = 0
     head: int = 0

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.master.work.applied import LastPush
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.lease_copies import Difference, Lease, Piece, differences_of
+from shoal.master.work.lease_copies import UNKNOWN, Difference, Lease, Piece, differences_of
 from shoal.master.work.packed_ranges import EMPTY, Packed, joined, ranges_of
 from shoal.master.work.spans import Interval
 from shoal.master.work.units import Span
@@ -58,7 +58,7 @@ class Settled:
     def add(self, leases: Iterable[Lease], servers: int, last: Callable[[Lease, int], int]) -> None:
         """Settle these leases of a job with so many servers.
 
-        last: the last push of a lease that a server had, by sequence, or a later one.
+        last: the last push of a lease that a server had, or a later one; 0 for none; or UNKNOWN.
         """
         added: dict[tuple[int, str], array[int]] = {}
         for lease in leases:
@@ -71,10 +71,12 @@ class Settled:
                 there = lease.there(server)
                 if there:
                     whole = there[-1][1] == lease.head_at(server)
-                    upto = self._upto.setdefault(server, {})
                     # Of one that ended as the job was resumed the last push is not known.
-                    reached = lease.incarnation, (last(lease, server) if whole else 0) or 1
-                    upto[lease.worker] = max(upto.get(lease.worker, (0, 0)), reached)
+                    pushed = last(lease, server) if whole else UNKNOWN
+                    if pushed:
+                        upto = self._upto.setdefault(server, {})
+                        reached = lease.incarnation, max(pushed, 1)
+                        upto[lease.worker] = max(upto.get(lease.worker, (0, 0)), reached)
         self._count(added)
 
     def _count(self, added: Mapping[tuple[int, str], array[int]]) -> None:

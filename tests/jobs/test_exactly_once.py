@@ -133,3 +133,29 @@ def test_a_worker_killed_with_a_task_leased_ahead(numbered, tmp_path):
     # Every push applied anywhere is in the histogram, and no row was older than the depth.
     assert sum(staleness["histogram"]) == sum(ended.result["versions"].values())
     assert 1 <= staleness["maximum"] <= 2
+
+
+@pytest.mark.parametrize("left", [5, 0])
+def test_records_that_feed_leaves_out_are_not_taken_for_lost(numbered, tmp_path, left):
+    """All that it leaves is in one task, so one of the workers pushes nothing."""
+    job = RunningJob(
+        "train",
+        tmp_path,
+        "filtered",
+        environment={"LEAVES": str(left)},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        num_minibatches_per_task=4,
+        num_workers=2,
+        num_ps=2,
+        **SERIAL,
+    )
+    with job:
+        ended = job.ended()
+    if not left:
+        assert ended.code == 2
+        assert "the model's feed left none of the 480 records of --training-data" in ended.err
+        return
+    assert ended.succeeded().ledger["trained_once"] == 480
+    assert applied(tmp_path / "out")[1] == dict.fromkeys(range(left), 1)
+    assert audited(job.folder)["records"]["once"] == 480

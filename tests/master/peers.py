@@ -155,7 +155,7 @@ class Worker:
                 self.train(task)
                 report.records_done = records
             report.done = True
-        report.version = self.version
+        report.version, report.acknowledged = self.version, self.sequence
 
     def train(self, task: pb.Task) -> None:
         for done in range(1, task.range.end - task.range.start + 1):

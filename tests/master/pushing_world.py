@@ -116,10 +116,20 @@ class Worker:
 
 
 class PushingWorld:
-    """A job of `records` records an epoch, and its world. draw(n) is from 0 to n-1."""
+    """A job of `records` records an epoch, and its world. draw(n) is from 0 to n-1.
 
-    def __init__(self, config: JobConfig, draw: Callable[[int], int], records: int = 24) -> None:
+    left: how many of these, the first ones, feed leaves: the others are in no push.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        draw: Callable[[int], int],
+        records: int = 24,
+        left: int | None = None,
+    ) -> None:
         self.draw = draw
+        self.left = records if left is None else left
         self.events: list[Event] = []
         self.job = RecordedJob(config, self.events.append)
         self.servers: dict[ServerId, Server] = {}
@@ -191,9 +201,11 @@ class PushingWorld:
         elif worker.waiting:
             self._push(worker, worker.waiting[0])
         elif worker.done < worker.task.records:
-            worker.sequence += 1
+            assert worker.task.span is not None
+            if worker.task.span.start + worker.done < self.left:
+                worker.sequence += 1
+                worker.waiting = list(self.servers)
             worker.done += 1
-            worker.waiting = list(self.servers)
         elif worker.ahead is None and self.draw(2):
             ahead = self.job.task_ahead_wanted(*who, worker.task.id, self.now)
             worker.ahead = ahead if isinstance(ahead, Task) else None
@@ -423,12 +435,12 @@ class PushingWorld:
     def account(self) -> list[str]:
         """Where the job's account of a record is not what a server has."""
         epochs, servers = self.job.config.num_epochs, len(self.servers)
-        once = {(e, "s", r): 1 for e in range(epochs) for r in range(self.records)}
+        once = {(e, "s", r): 1 for e in range(epochs) for r in range(self.left)}
         told = [Counter(once) for _ in range(PARTS)]
         for each in self.job.work.copies.differences():
             change = 1 if each.kind == "repeated" else -1
             for part in parts_of(each.server, each.servers):
-                for record in range(each.span.start, each.span.end):
+                for record in range(each.span.start, min(each.span.end, self.left)):
                     told[part][each.epoch, each.span.source, record] += change
         wrong = []
         for at, server in self.servers.items():

@@ -83,9 +83,19 @@ def begun(described: outcomes.DataDescribed | None = None, **changes: Any) -> Jo
     return job
 
 
+def pushed(job: Job) -> Job:
+    """The same job, to whose servers a gradient counts as pushed."""
+    job.work.copies._pushes.count = 1
+    return job
+
+
 def register(job: Job, described: outcomes.DataDescribed | None = None) -> None:
-    """Let a new job begin and its processes register; describe its data if given."""
+    """Let a new job begin and its processes register; describe its data if given.
+
+    That a gradient was pushed is taken for granted: most of these jobs say nothing of pushes.
+    """
     job.begin(0.0)
+    pushed(job)
     for server in job.members.servers:
         job.server_registered(server, 0, f"host:{server.index}", 0.0)
     for worker in job.members.workers:

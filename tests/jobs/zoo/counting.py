@@ -22,6 +22,9 @@ def feed(dataset, mode, metadata):
     if mode == "training" and os.environ.get("SHOAL_TEST_SHUFFLE"):
         dataset = dataset.shuffle(1000, seed=1)
 
+    if leaves := os.environ.get("SHOAL_TEST_LEAVES"):
+        dataset = dataset.filter(lambda record: record["id"] < int(leaves))
+
     def prepare(record):
         if mode == "prediction":
             return {"id": gated(record["id"], "predict")}

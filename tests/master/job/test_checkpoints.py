@@ -16,7 +16,17 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, config, confirm, exited, finish_next, register, take, w
+from tests.master.strategies import (
+    begun,
+    config,
+    confirm,
+    exited,
+    finish_next,
+    pushed,
+    register,
+    take,
+    w,
+)
 
 TRAINING = DataDescribed(training=(Source("t", 40),))
 
@@ -213,7 +223,7 @@ def test_a_model_is_saved_as_soon_as_the_storage_is_back():
 def in_training():
     """A job in training that takes a checkpoint every 10 steps, and the list of its events."""
     events = []
-    job = RecordedJob(config(checkpoint_steps=10), events.append)
+    job = pushed(RecordedJob(config(checkpoint_steps=10), events.append))
     job.begin(0.0)
     job.server_registered(ServerId(0), 0, "host:0", 0.0)
     job.worker_registered(w(0), 0, 0.0)
@@ -228,7 +238,7 @@ def test_a_new_master_takes_again_what_the_old_one_had_under_way():
         finish_next(job, w(0), Done())
     job.checkpoint_taken(taken(1), False, 2.0)
     for phase in (Phase.SAVING, Phase.SUCCEEDED):
-        again = RecordedJob(config(checkpoint_steps=10), lambda _: None)
+        again = pushed(RecordedJob(config(checkpoint_steps=10), lambda _: None))
         again.replay(list(events))
         assert again.phases.phase == job.phases.phase == phase
         again.master_restarted(3.0)
@@ -422,7 +432,7 @@ def test_a_new_master_goes_on_saving_the_model():
     for _ in range(4):
         finish_next(job, w(0), Done())
     finish_next(job, w(0), FULL)
-    again = RecordedJob(config(output="o"), lambda _: None)
+    again = pushed(RecordedJob(config(output="o"), lambda _: None))
     again.replay(list(events))
     again.master_restarted(3.0)
     again.tick(3.0)

@@ -25,7 +25,17 @@ from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, Sta
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Span
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, config, confirm, exited, finish_next, register, take, w
+from tests.master.strategies import (
+    begun,
+    config,
+    confirm,
+    exited,
+    finish_next,
+    pushed,
+    register,
+    take,
+    w,
+)
 
 DATA = DataDescribed(training=(Source("t", 60),))
 
@@ -140,10 +150,10 @@ def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
     assert ["given back" in text for text in told] == [True, True]
     assert "worker-2 is given back: there is nothing left for it to do" in told[0]
     # Neither a new master nor the audit takes it for something else.
-    again = RecordedJob(job.config, lambda _: None)
+    again = pushed(RecordedJob(job.config, lambda _: None))
     again.replay(list(events))
     assert list(again.record.messages) == list(job.record.messages)
-    auditor = Auditor(RecordedJob(job.config, lambda _: None))
+    auditor = Auditor(pushed(RecordedJob(job.config, lambda _: None)))
     for number, event in enumerate(events):
         auditor.follow(Entry(100.0 + number, event))
     assert auditor.report().deaths == []

@@ -200,7 +200,8 @@ class World:
     def report(self, name, worker, outcome, trained=NOTHING_TRAINED):
         version = max(sum(server.applied.values()) for server in self.servers)
         task = worker.task.id
-        self.job.task_reported(name, worker.incarnation, task, outcome, version, self.now, trained)
+        made = outcome, version, self.now, trained, worker.sequence
+        self.job.task_reported(name, worker.incarnation, task, *made)
         worker.task, worker.ahead = worker.ahead, None
         worker.done = worker.sent = 0
 

@@ -18,10 +18,10 @@ from tests.master.pushing_world import EVERYTHING, REDIVIDED, RESUMED, PushingWo
 from tests.master.strategies import config
 
 
-def run(seed, steps, choices=EVERYTHING, **changes):
+def run(seed, steps, choices=EVERYTHING, *, left=None, **changes):
     values = {"num_workers": 2, "num_ps": 2, "num_epochs": 2, "relaunch_limit": 1000}
     draw = random.Random(seed).randrange
-    world = PushingWorld(config(**(values | changes)), draw)
+    world = PushingWorld(config(**(values | changes)), draw, left=left)
     for _ in range(steps):
         world.step(choices)
     return world
@@ -60,6 +60,35 @@ def test_a_job_resumed_with_another_number_of_servers_has_what_it_says(seed, ste
     assert world.account() == []
     assert world.job.work.copies.lacked == {}
     world.job.work.board.check()
+
+
+@pytest.mark.parametrize("choices", [EVERYTHING, RESUMED, REDIVIDED], ids=range(3))
+@settings(max_examples=examples(40), deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(0, 300), left=st.integers(1, 8))
+def test_records_of_which_feed_leaves_nothing_are_in_no_push_and_never_lost(
+    choices, seed, steps, left
+):
+    world = run(seed, steps, choices, left=left)
+    world.finish()
+    assert world.account() == []
+    assert world.job.work.copies.lacked == {}
+    world.job.work.board.check()
+
+
+def test_a_job_of_whose_records_feed_leaves_none_fails_and_says_so():
+    world = run(0, 0, left=0)
+    world.finish()
+    failure = world.job.phases.failure
+    assert failure.message.startswith("no record was trained: the model's feed left none of the 48")
+    assert world.job.phases.returns == 0
+
+
+def test_a_job_whose_minibatches_were_all_left_out_fails_and_says_so():
+    world = run(0, 0, left=0)
+    world.job.gradients_left_out(WORKER, 0, 4, 64, "the loss is nan", 1.0)
+    world.finish()
+    expected = "no minibatch was trained: --nonfinite-gradients=skip left out all 4 of them"
+    assert world.job.phases.failure.message.startswith(expected)
 
 
 WORKER = WorkerId(0)
