@@ -9,6 +9,7 @@ recipes of moving-from-elasticdl.md those of tests/elasticdl.
 import contextlib
 import importlib
 import io
+import os
 import random
 import re
 import sqlite3
@@ -31,6 +32,7 @@ from shoal.config.job import CHECK_FLAGS, JobConfig
 from shoal.data import as_columns, open_reader
 from shoal.worker import check
 from tests.docs.pages import GUIDE, README, blocks, commands, with_pages, words
+from tests.jobs.running import completed
 
 pytestmark = [pytest.mark.job, with_pages]
 
@@ -77,7 +79,10 @@ NOT_RUN = {
 
 def finished(line, folder):
     """A process that must succeed; returns what it printed."""
-    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    if line[:3] == [sys.executable, "-m", "shoal"]:
+        done = completed(line, folder, os.environ)
+    else:
+        done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     return done.stdout
 

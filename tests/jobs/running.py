@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 from shoal.security.identities import client_identity
 from shoal.seed import kinds
-from shoal.seed.pool import Pool
+from shoal.seed.pool import Pool, named_folder
 from shoal.seed.starting import prepared
 from tests.waiting import PATIENCE, until
 
@@ -347,14 +348,28 @@ class RunningJob:
         return Ended(code, out, err, result)
 
 
+def completed(line, folder=None, environment=None):
+    """A command that has ended, as of subprocess.run; forked where the tests have seeds.
+
+    line: of `arguments_of`, or as long as it. environment: all of it; None: of `environment_of`.
+    """
+    named = named_folder()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        environment = environment_of() if environment is None else environment
+        words, pool = [str(word) for word in line[1:]], named and Pool(named)
+        process = Command(prepared(words, environment, pool, folder and str(folder))(out, err))
+        try:
+            code = process.wait(PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+        texts = [stream.seek(0) or stream.read().decode() for stream in (out, err)]
+    return subprocess.CompletedProcess(line, code, *texts)
+
+
 def audited(folder, *, clean=True):
     """What `shoal audit --json` says of a job; clean: that all is accounted for, or not."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shoal", "audit", str(folder.path), "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed([sys.executable, "-m", "shoal", "audit", folder.path, "--json"])
     assert done.returncode == (0 if clean else 1), done.stdout + done.stderr
     return json.loads(done.stdout)
 
@@ -366,11 +381,6 @@ def run(command, folder, name, **fields):
 
 
 def resume(folder, environment=None, **more):
-    return subprocess.run(
-        arguments_of("train", resume=folder.path, **more),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env=environment_of(**{"GATE": f"{folder.path}.gate", **(environment or {})}),
-    )
+    variables = {"GATE": f"{folder.path}.gate", **(environment or {})}
+    line = arguments_of("train", resume=folder.path, **more)
+    return completed(line, environment=environment_of(**variables))

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections import Counter
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.jobs.results import SERIAL, applied
-from tests.jobs.running import ZOO, RunningJob, arguments_of, environment_of, resume, run
+from tests.jobs.running import ZOO, RunningJob, arguments_of, completed, resume, run
 
 pytestmark = pytest.mark.job
 
@@ -136,14 +135,7 @@ def test_data_that_cannot_be_read_are_refused_before_training(tmp_path, write):
     written = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     job = {"job_name": "bad", "job_dir": tmp_path / "job", "output": tmp_path / "out"}
     for command, more in (("check", {}), ("train", job)):
-        done = subprocess.run(
-            arguments_of(command, **fields, **more),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment_of(),
-        )
+        done = completed(arguments_of(command, **fields, **more), tmp_path)
         assert done.returncode == 2, done.stdout + done.stderr
         assert "Traceback" not in done.stdout + done.stderr
         (line,) = done.stderr.splitlines()

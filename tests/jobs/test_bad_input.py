@@ -1,7 +1,6 @@
 """What a user does wrong: one clear message, the right exit code, nothing left."""
 
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +9,7 @@ import pytest
 import shoal
 from shoal.client.display import LineDisplay
 from shoal.client.processes import job_processes
-from tests.jobs.running import ZOO, arguments_of, run
+from tests.jobs.running import ZOO, arguments_of, completed, run
 
 pytestmark = pytest.mark.job
 
@@ -25,13 +24,8 @@ BROKEN = {
 def refused(folder, *more, **fields):
     """The message of a command that starts no job."""
     before = sorted(folder.rglob("*"))
-    done = subprocess.run(
-        arguments_of("train", **({"model_zoo": ZOO} | fields)) + list(more),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    line = arguments_of("train", **({"model_zoo": ZOO} | fields)) + list(more)
+    done = completed(line, folder)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

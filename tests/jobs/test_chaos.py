@@ -1,12 +1,11 @@
 """`shoal chaos` on a whole job: 13 kills, and each record's gradient applied once."""
 
-import subprocess
 from collections import Counter
 
 import pytest
 
 from tests.jobs.results import COUNTING, applied
-from tests.jobs.running import RunningJob, arguments_of, audited
+from tests.jobs.running import RunningJob, arguments_of, audited, completed
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
 
@@ -130,7 +129,7 @@ def test_what_cannot_be_done_is_refused_before_the_job(ids, tmp_path, fields, to
         job_dir=tmp_path / "job",
         **fields,
     )
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: {told}")
     assert not (tmp_path / "job").exists()

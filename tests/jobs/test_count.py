@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ import pytest
 from shoal.base.job_folder import JobFolder
 from shoal.chaos.count import compare
 from shoal.chaos.count_job import INPUT, read_input
-from tests.jobs.running import arguments_of, audited
+from tests.jobs.running import arguments_of, audited, completed
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
 
@@ -38,7 +37,7 @@ def assert_every_row_exact(done):
 def test_the_command_of_the_guide_counts_every_row_exactly(tmp_path):
     fields = {"count": True, "job_dir": tmp_path / "job", **documented()}
     line = arguments_of("chaos", **fields)
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = completed(line, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PROBLEM" not in done.stdout
     assert_every_row_exact(done)
@@ -60,7 +59,7 @@ def test_a_job_killed_whole_goes_on_with_other_numbers_of_servers_and_a_full_dis
         "fill": "master@step=60,seconds=0.5",
     }
     line = arguments_of("chaos", **fields)
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done to the job: 3" in done.stdout
     assert "PROBLEM" not in done.stdout
@@ -76,7 +75,7 @@ def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_p
         "kill": "job@step=120,remove=log",
     }
     line = arguments_of("chaos", **fields)
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"kill job, remove log: removed log/ps-0000\S+$", done.stdout, re.MULTILINE)
     assert re.search(r"lost and trained again +[1-9]", done.stdout)
@@ -104,7 +103,7 @@ def test_storage_hangs_half_sent_requests_and_no_room_cost_time_only(tmp_path):
         "half_sent": "ps:0@step=150,seconds=1",
         "no_room": "ps:1@step=260,seconds=3",
     }
-    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done to the job: 8" in done.stdout
     assert "PROBLEM" not in done.stdout
@@ -126,7 +125,7 @@ def test_a_worker_whose_step_stands_still_is_named_with_its_stacks_and_replaced(
         "step_timeout_seconds": 10,
         "relaunch_limit": 10,
     }
-    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PROBLEM" not in done.stdout
     assert_every_row_exact(done)
@@ -159,7 +158,7 @@ def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(
         "kill": f"job@step=200,{damage}=journal",
     }
     line = arguments_of("chaos", **fields)
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(rf"kill job, {damage} journal: \w+ .*journal", done.stdout)
     if damage == "remove":
@@ -170,7 +169,7 @@ def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(
 def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
     fields = {"count": True, "job_dir": tmp_path / "job", "pause": "ps:0@step=20,seconds=0.2"}
     line = arguments_of("chaos", **fields)
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "job" / "export"
     table = folder / "tables" / "records.parquet"
@@ -193,7 +192,7 @@ def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
 )
 def test_flags_by_which_a_row_is_no_count_are_refused(tmp_path, fields, told):
     line = arguments_of("chaos", count=True, kill="ps:0@step=1", job_dir=tmp_path / "j", **fields)
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert done.returncode == 2
     assert done.stderr.startswith(f"Error: {told}")
     assert list(tmp_path.iterdir()) == []
@@ -209,7 +208,7 @@ KILLS = {
 @pytest.mark.parametrize("flags", [{}, {"durability": "checkpoint"}], ids=["default", "retrain"])
 def test_a_server_that_dies_before_a_checkpoint_loses_nothing_for_good(tmp_path, kill, flags):
     fields = {"count": True, "job_dir": tmp_path / "job", "kill": kill, **flags}
-    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PROBLEM" not in done.stdout
     assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum", done.stdout)
@@ -222,7 +221,7 @@ def test_a_server_that_dies_before_a_checkpoint_loses_nothing_for_good(tmp_path,
 def test_what_stays_lost_is_in_the_audit_row_by_row_and_no_success(tmp_path, kill, steps):
     fields = {"count": True, "job_dir": tmp_path / "job", "kill": kill}
     fields |= {"durability": "checkpoint", "on_loss": "accept", "checkpoint_steps": steps}
-    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "PROBLEM: the job has degraded" in done.stdout
     assert "DIFFERENCE" not in done.stdout
@@ -244,7 +243,7 @@ def test_a_server_that_dies_while_workers_are_fenced_makes_no_count_wrong(tmp_pa
         "checkpoint_steps": 60,
         "kill": ["ps:0@step=100", "worker:0@step=100", "worker:1@step=100"],
     }
-    done = subprocess.run(arguments_of("chaos", **fields), capture_output=True, text=True)
+    done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done to the job: 3" in done.stdout
     assert "PROBLEM" not in done.stdout

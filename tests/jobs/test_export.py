@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from shoal.checkpoints.saved import Export
-from tests.jobs.running import ZOO, arguments_of, environment_of, run
+from tests.jobs.running import ZOO, arguments_of, completed, environment_of, run
 
 pytestmark = pytest.mark.job
 
@@ -150,7 +150,7 @@ def test_a_failed_export_leaves_what_it_can_and_names_the_way_out(session_folder
 
     line = [sys.executable, "-m", "shoal", "export", str(job), "--export", "savedmodel"]
     line += ["--output", str(session_folder / "late-saved")]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert done.returncode == 0, done.stderr
     assert tables(session_folder / "late-saved") == tables(output)
 
@@ -191,7 +191,7 @@ def test_a_disk_that_is_full_at_the_export_costs_no_model(tmp_path, clicks, larg
     assert not output.exists()
     line = arguments_of("train", resume=folder)
     environment = environment_of(**{**environment, "LARGEST": "-1"})
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    done = completed(line, environment=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     ledger = json.loads((folder / "result.json").read_text())["ledger"]
     assert (ledger["trained_once"], ledger["repeated"]) == (600, 0)

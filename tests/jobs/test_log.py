@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 
 from shoal.proto import faults
 from tests.jobs.results import SERIAL, applied, model
-from tests.jobs.running import RunningJob, audited, until
+from tests.jobs.running import RunningJob, audited, completed, until
 
 pytestmark = pytest.mark.job
 
@@ -127,7 +126,7 @@ def test_damage_in_the_middle_of_a_log_is_told_by_file_place_and_cost(numbered, 
     (told,) = (each for each in ended.result["messages"] if "is back" in each)
     assert re.search(place, told)
     command = [sys.executable, "-m", "shoal", "audit", str(job.folder.path), "--json"]
-    audit = subprocess.run(command, capture_output=True, text=True, check=False)
+    audit = completed(command)
     assert any(re.search(place, each) for each in json.loads(audit.stdout)["unprotected"])
     assert json.loads(audit.stdout)["updates"]["lost"] > 0
 

@@ -3,12 +3,11 @@
 import random
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
 
-from tests.jobs.running import ZOO, environment_of, run
+from tests.jobs.running import ZOO, completed, run
 
 pytestmark = pytest.mark.job
 
@@ -48,9 +47,7 @@ def narrow(session_folder, records):
 def migrate(source, target, *arguments):
     """(exit code, standard output, standard error)."""
     line = [sys.executable, "-m", "shoal", "checkpoint", "migrate", source, target, *arguments]
-    done = subprocess.run(
-        list(map(str, line)), capture_output=True, text=True, check=False, env=environment_of()
-    )
+    done = completed(line)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout, done.stderr
 

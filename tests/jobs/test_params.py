@@ -1,12 +1,11 @@
 """--model-params belong to a job: its workers use them, and an export of its checkpoint does."""
 
-import subprocess
 import sys
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.jobs.running import run
+from tests.jobs.running import completed, run
 
 pytestmark = pytest.mark.job
 
@@ -21,11 +20,8 @@ def test_values_reach_the_workers_and_an_export(tmp_path, clicks):
     fields = {"model_def": "small.custom_model", "training_data": clicks, "export": "none"}
     run("train", tmp_path, "tuned", output=output, model_params="width=5", **fields).succeeded()
     assert width(output) == {5}
-    done = subprocess.run(
-        [sys.executable, "-m", "shoal", "export", str(tmp_path / "tuned"), "--output", str(again)],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = completed(
+        [sys.executable, "-m", "shoal", "export", str(tmp_path / "tuned"), "--output", str(again)]
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert width(again) == {5}

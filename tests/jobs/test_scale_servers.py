@@ -1,7 +1,6 @@
 """Servers that come and leave while a job trains."""
 
 import random
-import subprocess
 import sys
 from collections import Counter
 
@@ -15,7 +14,7 @@ from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.routing import Routing
 from tests.jobs.results import SERIAL, applied, model
-from tests.jobs.running import RunningJob, audited, resume, until
+from tests.jobs.running import RunningJob, audited, completed, resume, until
 
 pytestmark = pytest.mark.job
 
@@ -181,7 +180,7 @@ def test_slots_move_by_what_workers_pull_of_them(tmp_path):
     ) as job:
         job.at_gate("step-400")
         command = [sys.executable, "-m", "shoal", "rebalance", str(job.folder.path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = completed(command)
         assert done.returncode == 0, done.stderr
         until("the move", lambda: moves(job) == 1)
         now = job.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
@@ -211,11 +210,11 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
         with pytest.raises(UserError, match="--servers: the servers of this job keep each other's"):
             local_master.scale(job.folder, None, 1)
         command = [sys.executable, "-m", "shoal", "scale", str(job.folder.path)]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = completed(command)
         assert said.returncode == 2
         assert "give --num-workers, --servers or both" in said.stderr
         command = [sys.executable, "-m", "shoal", "rebalance", str(job.folder.path)]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
+        said = completed(command)
         assert "already do equal shares" in said.stdout
         job.open("step-3")
         job.ended().succeeded()

@@ -2,12 +2,11 @@
 
 import re
 import signal
-import subprocess
 import sys
 
 import pytest
 
-from tests.jobs.running import RunningJob
+from tests.jobs.running import RunningJob, completed
 
 pytestmark = pytest.mark.job
 
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.job
 def stacks(job, *which):
     """What the command prints, and its exit code."""
     line = [sys.executable, "-m", "shoal", "stacks", str(job.folder.path), *map(str, which)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    done = completed(line)
     assert "Traceback" not in done.stderr
     return done
 

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from shoal.proto.rpc import Connection
 from shoal.proto.transport import arrays_address, peer_name
 from shoal.security.authority import Authority
 from shoal.security.identities import own_identity
-from tests.jobs.running import RunningJob, until
+from tests.jobs.running import RunningJob, completed, until
 from tests.planted import LABEL, LABELS, PLANTED, row_of
 
 pytestmark = pytest.mark.job
@@ -168,7 +167,7 @@ def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clea
 
         # A worker that nobody thought of when the job began has a certificate, too.
         command = [sys.executable, "-m", "shoal", "scale", job.folder.path, "--num-workers", "2"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = completed(command)
         assert done.returncode == 0, done.stdout + done.stderr
         until("worker-1", lambda: job.folder.identity_of(WORKER, 1).is_dir())
         held.unlink()

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from tests.jobs.running import RunningJob, until
+from tests.jobs.running import RunningJob, completed, until
 
 pytestmark = pytest.mark.job
 
@@ -100,12 +100,7 @@ def test_a_job_is_watched_in_a_terminal_until_q_and_until_it_ends(numbered, tmp_
         assert echoes(quits)
 
         # Where there is no terminal it is printed once.
-        done = subprocess.run(
-            [sys.executable, "-m", "shoal", "top", str(job.folder.path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = completed([sys.executable, "-m", "shoal", "top", str(job.folder.path)])
         assert done.returncode == 0, done.stderr
         # Its row; other lines name it too if it has stood at the gate for long.
         assert len(re.findall(r"^ *worker-0 +alive", done.stdout, re.MULTILINE)) == 1

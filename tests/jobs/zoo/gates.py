@@ -13,16 +13,20 @@ from pathlib import Path
 NAMES = frozenset(os.environ.get("SHOAL_TEST_GATES", "").split())
 
 
+def is_open(name):
+    return (Path(os.environ["SHOAL_TEST_GATE"]) / f"{name}.open").exists()
+
+
 def pass_gate(name):
     """Wait at a gate, if there is one of this name."""
     if name not in NAMES:
         return
     folder = Path(os.environ["SHOAL_TEST_GATE"])
-    if (folder / f"{name}.open").exists():
+    if is_open(name):
         return
     reached = folder / f"{name}.{os.getpid()}"
     reached.write_text(str(os.getpid()))
     (folder / f"{name}.folder").write_text(tempfile.gettempdir())
     reached.replace(folder / f"{name}.reached")
-    while not (folder / f"{name}.open").exists():
+    while not is_open(name):
         time.sleep(0.01)
