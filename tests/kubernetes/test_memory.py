@@ -20,17 +20,3 @@ def test_a_worker_that_runs_out_of_memory_is_given_more(shoal, movielens):
     assert "it ran out of memory (OOMKilled), and is given more" in done.stdout
     result = result_in(shoal, "hungry")
     assert result["ledger"]["trained_once"] == result["ledger"]["total"] == 19_633
-
-
-def test_a_server_that_will_need_its_whole_limit_is_told_of(shoal, movielens):
-    """What a server's process has at first is more than nine tenths of 100 MiB already."""
-    shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
-    flags = shoal.movielens(
-        "tight",
-        ps_resource_request="cpu=0.02,memory=60Mi",
-        ps_resource_limit="memory=100Mi",
-    )
-    done = shoal("train", *flags)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "warning: ps-0 will need about " in done.stdout
-    assert "and 104.9 MB is there" in done.stdout

@@ -41,6 +41,8 @@ def test_a_job_whose_tables_outgrow_its_servers_gets_more_and_finishes(shoal):
     )
     done = shoal("train", *flags)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "warning: ps-" in done.stdout
+    assert "of memory at the end of the first epoch, and 367.0 MB is there" in done.stdout
     assert "3 servers from now on: ps-" in done.stdout
     assert "slots have moved" in done.stdout
     result = result_in(shoal, "outgrown")

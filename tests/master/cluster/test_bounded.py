@@ -49,9 +49,17 @@ def result(**changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"evaluations": [{"version": v, "metrics": {"auc": 0.5}} for v in range(20_000)]},
+        {
+            "evaluations": [
+                {"version": v, "epoch": 0, "records": 9, "metrics": {"auc": 0.5}}
+                for v in range(20_000)
+            ]
+        },
         {"bad_records": [{"record": r, "error": "no\u00ef number " * 9} for r in range(20_000)]},
-        {"state": "failed", "failure": {"kind": "X", "traceback": "Traceback: \u00ef\n" * 200_000}},
+        {
+            "state": "failed",
+            "failure": {"kind": "X", "message": "m", "traceback": "Traceback: \u00ef\n" * 200_000},
+        },
         {"messages": ["x" * 3_000_000]},
     ],
 )

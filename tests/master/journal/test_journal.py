@@ -33,7 +33,7 @@ from tests.master.strategies import config, exited, finish_next, register, take,
 
 SOMETIMES_UNTOLD = frozenset(
     {"done", "_trained_once", "_repeated", "version", "_clocks", "_slowest", "_training", "_at"}
-    | {"acknowledged", "_acknowledged"}
+    | {"acknowledged", "_acknowledged", "count"}
 )
 """What workers tell between two events, and again after a restart."""
 
