@@ -224,6 +224,7 @@ class InputPipeline:
                 with self._doing(f"{self._feed}, for a minibatch", records.source, first, last):
                     element = next(iterator)
             except StopIteration:
+                self._check_whole(run, done)
                 return
             except Exception:
                 if run.error is not None:
@@ -261,6 +262,22 @@ class InputPipeline:
             and column.dtype.kind == "f"
             and bool(np.isnan(column).any())
         ]
+
+    def _check_whole(self, run: _Run, gave: int) -> None:
+        """Raises UserError unless each record of a range was read, and as often as the others.
+
+        gave: elements. Whatever the datasets of a feed are: one that keeps something from one task
+        to the next does not read all of it.
+        """
+        records = run.records
+        size = records.end - records.start
+        if not run.read or run.read % size or (self.aligned and gave != size):
+            raise UserError(
+                f"{self._feed}, in mode {self._mode!r}, read {run.read} records and gave {gave} "
+                f"elements of records {records.start} to {records.end - 1} of {records.source}: a "
+                "dataset in it keeps records from one task to the next. Use map(), filter() or "
+                "flat_map()"
+            )
 
     def _check_size(self, records: pb.Range, done: int, size: int) -> None:
         """Raises UserError if feed_batch gave more or fewer elements than it got records."""
@@ -314,6 +331,7 @@ class InputPipeline:
                         break
                     columns = self._completed(columns)
                     self._read_seconds += time.perf_counter() - began
+                    run.read += records_in(columns)
                     yield columns
         except Exception as error:
             run.error = error
@@ -428,10 +446,15 @@ class InputPipeline:
 
 @dataclass
 class _Run:
-    """One reading of a range. error: what reading raised. times: of its records, if wanted."""
+    """One reading of a range.
+
+    read: records that were read so far. error: what reading raised. times: of its records, if
+    wanted.
+    """
 
     records: pb.Range
     shuffled: Shuffled | None = None
+    read: int = 0
     error: Exception | None = None
     times: RangeTimes = field(default_factory=RangeTimes)
 

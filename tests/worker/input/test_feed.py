@@ -12,6 +12,7 @@ from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.input import transformations
 from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
 from tests.worker.conftest import MODULE
 
@@ -108,6 +109,23 @@ def test_progress_counts_records_only_where_feed_keeps_them(pipeline, numbers, l
 def test_a_feed_that_is_no_function_of_one_task_is_refused(pipeline, numbers, mode, line, message):
     with pytest.raises(UserError, match=rf"feed\(\) of model.py, in mode '{mode}', {message}"):
         pipeline(numbers, mode, feed_with(f"return dataset.map(parse){line}"))
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [(".cache()", "read 0 records and gave 16"), (".take(12)", "read 16 records and gave 12")],
+)
+def test_a_dataset_that_gives_a_task_other_records_than_its_own_is_noticed(
+    pipeline, numbers, monkeypatch, line, what
+):
+    """Also if it is one that should have been refused."""
+    for kind in ("CacheDataset", "_TakeDataset"):
+        monkeypatch.setitem(transformations.ALLOWED, kind, "")
+    made = pipeline(numbers, text=feed_with(f"return dataset.map(parse){line}"))
+    if line == ".cache()":
+        assert len(list(made.batches(records(numbers, 0, 16)))) == 2
+    with pytest.raises(UserError, match=rf"{what} elements of records 16 to 31 of "):
+        list(made.batches(records(numbers, 16, 32)))
 
 
 @pytest.mark.parametrize(
