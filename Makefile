@@ -42,6 +42,7 @@ $(VENV)/jobs: $(VENV)/tools
 $(VENV)/installed: $(VENV)/jobs
 	@echo "Installing what developers need"
 	@$(call INSTALL,cpu dev)
+	@$(call INSTALL,stores)
 	@touch $@
 
 # The Cython extensions, beside their sources.
