@@ -29,7 +29,7 @@ def custom_model():
 
 
 def loss(labels, predictions):
-    return tf.cast(labels, tf.float32) + 0.0 * predictions[:, 0]
+    return tf.cast(labels, tf.float32) + 0.0 * predictions
 
 
 def optimizer():

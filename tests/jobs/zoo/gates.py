@@ -13,20 +13,17 @@ from pathlib import Path
 NAMES = frozenset(os.environ.get("SHOAL_TEST_GATES", "").split())
 
 
-def is_open(name):
-    return (Path(os.environ["SHOAL_TEST_GATE"]) / f"{name}.open").exists()
-
-
 def pass_gate(name):
     """Wait at a gate, if there is one of this name."""
     if name not in NAMES:
         return
     folder = Path(os.environ["SHOAL_TEST_GATE"])
-    if is_open(name):
+    opened = folder / f"{name}.open"
+    if opened.exists():
         return
     reached = folder / f"{name}.{os.getpid()}"
     reached.write_text(str(os.getpid()))
     (folder / f"{name}.folder").write_text(tempfile.gettempdir())
     reached.replace(folder / f"{name}.reached")
-    while not is_open(name):
+    while not opened.exists():
         time.sleep(0.01)

@@ -5,6 +5,7 @@ $SHOAL_TEST_APART: seconds that each step takes at least, until the gate "hurry"
 
 import os
 import time
+from pathlib import Path
 
 import gates
 import small
@@ -20,7 +21,7 @@ def loss(labels, predictions):
         global steps
         steps += 1
         gates.pass_gate(f"step-{steps}")
-        if APART and not gates.is_open("hurry"):
+        if APART and not (Path(os.environ["SHOAL_TEST_GATE"]) / "hurry.open").exists():
             time.sleep(APART)
         return labels
 
