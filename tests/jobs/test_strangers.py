@@ -122,7 +122,7 @@ def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clea
         assert refused > len(CALLERS)
         log = job.folder.log_of("ps", 0, 0).read_text()
         # One a second is told.
-        assert re.search(rf"refused \w+ of worker-0 of job {config.job_id}", log)
+        assert re.search(rf"refused \w+ of \w+-0 of job {config.job_id}", log)
 
         # The master's own certificate does not name a folder: a server knows its own.
         elsewhere = tmp_path / "elsewhere"
