@@ -53,11 +53,11 @@ class Assignments:
         self._updates = state.updates
         self._clocks = state.clocks
         self._leases = state.leases
-        self._allowed = min_workers <= 1  # who asks is there
+        self.resumed()
 
     def resumed(self) -> None:
         """The job goes on with new workers, of which training waits for so many again."""
-        self._allowed = self._min_workers <= 1
+        self._allowed = self._min_workers <= 1  # who asks is there
 
     def wanted(self, member: WorkerMember, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
