@@ -6,9 +6,6 @@ exception is raised again. Callers branch on `kind`, never on the text.
 
 from __future__ import annotations
 
-import threading
-import time
-
 import grpc
 
 from shoal.errors import Error
@@ -51,31 +48,6 @@ def shortened(text: str) -> str:
 def from_outside(text: str, most: int = 100) -> str:
     """What a process said that may not be of the job, as it may stand in a log: a short line."""
     return "".join(each for each in text[:most] if each.isprintable())
-
-
-class Seldom:
-    """Whether a line about callers is to be logged: at most one a second, as any caller adds one.
-
-    For any thread.
-    """
-
-    def __init__(self, seconds: float = 1.0) -> None:
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._next = 0.0
-
-    def due(self) -> bool:
-        """Whether one is due now; then none is for a while."""
-        now = time.monotonic()
-        with self._lock:
-            due, self._next = now >= self._next, max(self._next, now)
-            if due:
-                self._next = now + self._seconds
-            return due
-
-
-REFUSALS = Seldom()
-"""Of this process, on both planes."""
 
 
 class CallError(Error):

@@ -13,9 +13,10 @@ from typing import Any
 
 from shoal.proto import frames, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import REFUSALS, WireError
+from shoal.proto.errors import WireError
 from shoal.proto.identity import CLIENT, MASTER, SERVER, WORKER, Caller, Identity
 from shoal.proto.methods import Method
+from shoal.proto.seldom import REFUSALS
 
 logger = logging.getLogger(__name__)
 

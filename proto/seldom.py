@@ -1,22 +1,28 @@
-"""One of many equal messages: what fails again and again is told once in a while."""
+"""One of many equal messages: what happens again and again is told once in a while."""
 
 from __future__ import annotations
 
+import threading
 import time
-
-SECONDS = 60.0
 
 
 class Seldom:
-    """Says when a message is to be told. Of one thread."""
+    """Whether a message is due: at most one in so many seconds. For any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lock = threading.Lock()
         self._next = 0.0
 
-    def now(self) -> bool:
-        """Whether it is: the first time, and then once in SECONDS."""
+    def due(self) -> bool:
+        """Whether one is due now; then none is for a while."""
         now = time.monotonic()
-        if now < self._next:
-            return False
-        self._next = now + SECONDS
-        return True
+        with self._lock:
+            due = now >= self._next
+            if due:
+                self._next = now + self._seconds
+            return due
+
+
+REFUSALS = Seldom(1.0)
+"""Lines about callers that this process refuses, on both planes: any caller adds one."""

@@ -30,7 +30,7 @@ from google.protobuf.message import Message
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
-from shoal.proto.errors import REFUSALS, WireError, shortened
+from shoal.proto.errors import WireError, shortened
 from shoal.proto.frames import Buffer, Pieces, parsed
 from shoal.proto.identity import Caller, Identity
 from shoal.proto.methods import Method
@@ -38,7 +38,7 @@ from shoal.proto.permissions import check_permitted, check_speaker
 from shoal.proto.plane import hello, message
 from shoal.proto.plane.direct import BUSY, ENDING, FLAGS, Direct, WithDirect
 from shoal.proto.plane.link import ROOM_BYTES, BrokenError, Link, unfilled
-from shoal.proto.seldom import Seldom
+from shoal.proto.seldom import REFUSALS, Seldom
 from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class ArrayServer:
         self._sockets: set[socket.socket] = set()
         self._peers: set[_Peer] = set()
         self._strangers: dict[socket.socket, _Stranger] = {}
-        self._tells = Seldom()
+        self._tells = Seldom(60.0)
         self._stopping = False
 
     def start(self) -> None:
@@ -222,7 +222,7 @@ class ArrayServer:
                 self._accept_one()
             except Exception as error:  # also no memory, or no file: no other thread takes any
                 if not self._stopping:
-                    if self._tells.now():
+                    if self._tells.due():
                         logger.warning("no connection can be taken: %r", error)
                     time.sleep(0.1)
 

@@ -18,7 +18,7 @@ import pytest
 
 from shoal.proto import frames, methods, permissions, rpc, serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import PeerUnavailableError, Seldom, WireError
+from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import CLIENT, MASTER, ROLES, SERVER, WORKER, Caller
 from shoal.proto.methods import Method
 from shoal.proto.permissions import CALLERS, SPEAKERS, permitted
@@ -27,6 +27,7 @@ from shoal.proto.plane.client import Pool
 from shoal.proto.plane.link import Link
 from shoal.proto.plane.message import HELLO, PREFIX_BYTES, PROOF, REFUSAL, prefix
 from shoal.proto.protocol import own_protocol
+from shoal.proto.seldom import Seldom
 from shoal.proto.transport import ARRAYS_PORT, arrays_address, peer_name
 from shoal.security.authority import Authority
 

@@ -10,10 +10,10 @@ import pytest
 
 from shoal.proto import methods, permissions, serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import Seldom
 from shoal.proto.plane import message, server
 from shoal.proto.plane.hello import own_protocol
 from shoal.proto.plane.link import BrokenError, Link
+from shoal.proto.seldom import Seldom
 from shoal.proto.transport import ARRAYS_PORT, PEER_METADATA, peer_name
 from shoal.security.authority import Authority
 
