@@ -75,10 +75,12 @@ class Circuit:
         cancelled: threading.Event | None = None,
         flag: str = "",
         server: int | None = None,
+        caller: pb.PushIdentity | None = None,
     ) -> None:
         """what: the server in words. flag: the one that sets the patience. For errors.
 
         server: its index, for errors too. peer, identity: as Connection takes them.
+        caller: the worker that calls, by which the server says whether it would take a push.
         locate: where the server is now; asked before each try while it is away. Raises
             WireError or PeerUnavailableError if that is not known: then it is coming; but
             STALE_ROUTING if it will not come any more, which calls raise then.
@@ -93,6 +95,7 @@ class Circuit:
         self._closed = False
         self._flag = flag
         self._server = server
+        self._caller = caller
         self._connection = self._connect(address)
         self._changed = threading.Condition()
         self._away_since: float | None = None
@@ -187,7 +190,7 @@ class Circuit:
         """Whether the server, where it is now, would take this call. Only by whose turn it is."""
         connection = self._move()
         size = request.ByteSize() if isinstance(request, Message) else len(request)
-        probe = pb.ReadyRequest(method=method.name, bytes=size)
+        probe = pb.ReadyRequest(method=method.name, bytes=size, caller=self._caller)
         try:
             connection.call(READY, probe, patience=0.0)
         except CallError as error:

@@ -129,6 +129,7 @@ def _server(request: Any) -> Speakers:
 
 SPEAKERS: dict[Method[Any, Any], Callable[[Any], Speakers]] = {
     methods.REGISTER: lambda request: _worker(request.caller),
+    methods.READY: lambda request: _worker(request.caller),
     methods.PULL: lambda frame: _worker(frames.header_of(frame, pb.PullRequest).caller),
     methods.PUSH: lambda frame: _worker(frames.header_of(frame, pb.PushRequest).identity),
     methods.REGISTER_WORKER: _worker,

@@ -872,12 +872,14 @@ class TakeLogRequest(_message.Message):
     def __init__(self, server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ReadyRequest(_message.Message):
-    __slots__ = ("method", "bytes")
+    __slots__ = ("method", "bytes", "caller")
     METHOD_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     method: str
     bytes: int
-    def __init__(self, method: _Optional[str] = ..., bytes: _Optional[int] = ...) -> None: ...
+    caller: PushIdentity
+    def __init__(self, method: _Optional[str] = ..., bytes: _Optional[int] = ..., caller: _Optional[_Union[PushIdentity, _Mapping]] = ...) -> None: ...
 
 class ReadyReply(_message.Message):
     __slots__ = ()

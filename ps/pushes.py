@@ -77,15 +77,21 @@ class PushRegister:
         if self._answerer is not None:
             self._answerer.take_pushes(not self._closed and self._let_in is None)
 
-    def check_open(self, worker: int | None = None) -> None:
+    def check_open(self, caller: pb.PushIdentity | None = None) -> None:
         """Raises WireError(NOT_READY) after `close`, and while no push is let in.
 
-        worker: of whose pushes; None: of any.
+        caller: of whose pushes, by worker and incarnation; None: of any.
         """
         if self._closed:
             raise WireError(pb.NOT_READY, "the server is about to end")
-        here = self._behind if worker is None else worker in self._behind
-        if self._let_in is not None and not here:
+        if (let_in := self._let_in) is None:
+            return
+        if caller is None:
+            here = bool(self._behind)
+        else:
+            until = let_in.get(caller.worker, (-1, 0))
+            here = caller.worker in self._behind and caller.incarnation <= until[0]
+        if not here:
             raise WireError(pb.NOT_READY, FROZEN)
 
     def _check_let_in(self, identity: pb.PushIdentity) -> None:

@@ -435,7 +435,7 @@ class ParameterServer:
         if request.method == methods.REGISTER.name:
             self.registration.check_ready()
         if request.method == methods.PUSH.name:
-            self._check_push(request.bytes)
+            self._check_push(request.bytes, request.caller)
         return pb.ReadyReply()
 
     def admit(self, method: Method[Any, Any], size: int, who: str) -> None:
@@ -448,10 +448,10 @@ class ParameterServer:
         self._require_open()
         if method is methods.PUSH:
             worker = _WORKER.match(who)
-            self._check_push(size, None if worker is None else int(worker[1]))
+            self._check_push(size, pb.PushIdentity(worker=int(worker[1])) if worker else None)
 
-    def _check_push(self, size: int, worker: int | None = None) -> None:
-        self._pushes.check_open(worker)
+    def _check_push(self, size: int, caller: pb.PushIdentity | None) -> None:
+        self._pushes.check_open(caller)
         if self._log is not None:
             self._log.check_room(size)
 

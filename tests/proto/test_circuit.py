@@ -159,7 +159,7 @@ def test_a_large_frame_is_not_sent_again_and_again_to_a_server_that_is_not_ready
         with lock:
             inside += 1
             together.append(inside)
-            asked.append((request.method, request.bytes))
+            asked.append((request.method, request.bytes, request.caller.worker))
         try:
             if len(asked) == 6:
                 asked_often.set()
@@ -172,7 +172,7 @@ def test_a_large_frame_is_not_sent_again_and_again_to_a_server_that_is_not_ready
 
     server.ready = ready
     server.start(handlers={methods.PUSH: push})
-    one = circuit(server)
+    one = circuit(server, caller=pb.PushIdentity(worker=3))
     # Begun while nobody knew, so all are sent.
     attempts = [one.start(methods.PUSH, frame) for _ in range(8)]
     answers = []
@@ -189,7 +189,7 @@ def test_a_large_frame_is_not_sent_again_and_again_to_a_server_that_is_not_ready
         thread.join(60)
     assert answers == [b"taken"] * 8
     assert came == [len(frame)] * (8 + 8)
-    assert set(asked) == {("Push", len(frame))}
+    assert set(asked) == {("Push", len(frame), 3)}
     assert set(together) == {1}
 
 

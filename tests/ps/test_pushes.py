@@ -153,9 +153,10 @@ def test_a_server_that_has_all_that_is_let_in_refuses_before_anything_is_receive
     let_in = [push(1 + worker, worker=worker).identity for worker in range(2)]
     register.freeze(let_in)
     register.check_open()  # worker 1 is behind
-    register.check_open(1)
-    with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
-        register.check_open(0)
+    register.check_open(pb.PushIdentity(worker=1))
+    for other in (pb.PushIdentity(worker=0), pb.PushIdentity(worker=1, incarnation=1)):
+        with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+            register.check_open(other)
     with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
         admit(register, push(2, worker=0))
     assert admit(register, push(2, worker=1))

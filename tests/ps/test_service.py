@@ -393,3 +393,6 @@ def test_a_push_of_a_worker_that_is_not_behind_is_refused_before_it_is_received(
         with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
             server.admit(methods.PUSH, 1 << 20, name)
     server.admit(methods.PULL, 1 << 10, "worker-1")
+    server.ready_for(pb.ReadyRequest(method="Push", caller=pb.PushIdentity(worker=3)))
+    with pytest.raises(WireError, match="NOT_READY: rows are being moved"):
+        server.ready_for(pb.ReadyRequest(method="Push", caller=pb.PushIdentity(worker=1)))

@@ -118,8 +118,10 @@ class ServerCalls:
         self.routing = Routing.from_message(reply.routing)
         self.data_known = reply.data_known
         self._routing_lock = threading.Lock()
+        self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
         self._circuit = partial(
             Circuit,
+            caller=self.caller,
             identity=identity,
             patience=patience,
             cancelled=cancelled,
@@ -136,7 +138,6 @@ class ServerCalls:
         self._spec = pb.ModelSpec()
         self.dense = DenseValues()
         self._first = self.dense.trainable, self.dense.state
-        self.caller = pb.PushIdentity(worker=worker, incarnation=incarnation)
         self._noting = threading.Lock()
         self.version = 0
 
