@@ -6,6 +6,7 @@ Owns the bytes and who may write them. Does not know what a push is.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,32 +18,101 @@ from shoal.proto.plane.link import kept
 from shoal.ps.update_log.batches import Kept, packed
 from shoal.ps.update_log.groups import entries_of
 
-ENTRY_BYTES = 360
-"""What an entry costs beside its push, measured: its label, its place, and Python's objects."""
+ENTRY_BYTES = 72
+"""What an entry costs beside its push, measured: its label and its place."""
 
 SMALL_BYTES = 16 << 10
-"""A push below it is copied under Python's lock: an array of its own would cost more."""
+"""A push below it shares a buffer with others: one of its own would cost more."""
+
+SHARED_BYTES = 256 << 10
+"""From which on a shared buffer takes no further push."""
 
 
-def copied(frame: memoryview) -> bytes | memoryview:
-    """A copy of a push, as it is kept."""
-    return bytes(frame) if len(frame) < SMALL_BYTES else kept(frame)
+class _Run:
+    """Entries that came one after another, in two buffers: their labels, and their pushes.
+
+    An object for each would cost more than a small push does. Of each entry, int64: its step, and
+    where its label and its push end. Nothing is added once entries are read: a buffer that somebody
+    reads cannot grow.
+    """
+
+    __slots__ = ("_frames", "_label_ends", "_labels", "_push_ends", "_read", "steps")
+
+    def __init__(self, large: memoryview | None = None) -> None:
+        """large: the only push."""
+        self.steps, self._label_ends, self._push_ends = array("q"), array("q"), array("q")
+        self._labels = bytearray()
+        self._frames: bytearray | memoryview = bytearray() if large is None else large
+        self._read = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of all, with what each costs beside its push."""
+        return ENTRY_BYTES * len(self.steps) + len(self._frames)
+
+    def takes(self, size: int) -> bool:
+        """Whether it takes a push of `size` bytes."""
+        shared = isinstance(self._frames, bytearray) and not self._read
+        return shared and size < SMALL_BYTES and len(self._frames) < SHARED_BYTES
+
+    def add(self, step: int, label: bytes, frame: bytes | memoryview) -> None:
+        """Add an entry, with the push that it was made for, or one that it takes."""
+        if isinstance(self._frames, bytearray):
+            self._frames += frame
+        self._labels += label
+        self.steps.append(step)
+        self._label_ends.append(len(self._labels))
+        self._push_ends.append(len(self._frames))
+
+    def entries(self) -> Iterator[tuple[int, Kept]]:
+        """The step of each, and its label and push, which is not copied."""
+        self._read = True
+        frames, label, push = memoryview(self._frames), 0, 0
+        ends = zip(self.steps, self._label_ends, self._push_ends, strict=True)
+        for step, label_end, push_end in ends:
+            yield step, (bytes(self._labels[label:label_end]), frames[push:push_end])
+            label, push = label_end, push_end
 
 
 @dataclass
 class _Held:
     """position: place of the last entry among all that the writer appended.
 
-    entries: by step, and where entries have the same one, in the order in which they came: label
-    and push. size: bytes of all, with what each costs beside its push.
+    runs: in the order in which their entries came; those of the same step are done again so.
+    size: bytes of all, with what each costs beside its push.
     """
 
     base: pb.LogBase
-    entries: dict[tuple[int, int], Kept] = field(default_factory=dict)
+    runs: list[_Run] = field(default_factory=list)
     moves: dict[int, int] = field(default_factory=dict)  # step -> epoch, of entries of moves
-    came: int = 0
     size: int = 0
     position: int = 0
+
+    def add(self, step: int, label: bytes, frame: bytes | memoryview) -> None:
+        """Keep an entry; a large push where it lies, a small one as a copy."""
+        if len(frame) >= SMALL_BYTES:
+            self.runs.append(_Run(memoryview(frame)))
+        elif not self.runs or not self.runs[-1].takes(len(frame)):
+            self.runs.append(_Run())
+        self.runs[-1].add(step, label, frame)
+        self.size += ENTRY_BYTES + len(frame)
+
+    def entries(self) -> list[tuple[int, Kept]]:
+        """All, by step."""
+        found = (each for run in self.runs for each in run.entries())
+        return sorted(found, key=lambda each: each[0])
+
+    def drop(self, step: int) -> None:
+        """Keep the entries above `step`."""
+        runs, self.runs, self.size = self.runs, [], 0
+        for run in runs:
+            if min(run.steps) > step:
+                self.runs.append(run)
+                self.size += run.size
+            elif max(run.steps) > step:
+                for each, (label, frame) in run.entries():
+                    if each > step:
+                        self.add(each, label, frame)
 
 
 class PeerLogs:
@@ -79,9 +149,9 @@ class PeerLogs:
         BAD_REQUEST.
         """
         group, body = labelled
-        # Copied: the body is the connection's.
+        # The body is the connection's. Without the lock, as a large one takes a while.
         entries = [
-            (entry, (entry.SerializeToString(), copied(frame)))
+            (entry, kept(frame) if len(frame) >= SMALL_BYTES else frame)
             for entry, frame in entries_of(group, body)
         ]
         writer = group.entries[0]
@@ -96,10 +166,8 @@ class PeerLogs:
                     f"log {writer.log} of ps-{writer.server} has {held.position} entries, and "
                     f"those from {group.first} on have come",
                 )
-            for entry, each in entries:
-                held.came += 1
-                held.entries[entry.step, held.came] = each
-                held.size += ENTRY_BYTES + len(each[1])
+            for entry, frame in entries:
+                held.add(entry.step, entry.SerializeToString(), frame)
                 held.moves |= {entry.step: entry.move} if entry.move else {}
             held.position += len(entries)
             return pb.AppendLogReply(position=held.position)
@@ -118,10 +186,7 @@ class PeerLogs:
                     update=request.update,
                     epoch=max([held.base.epoch, *moved]),
                 )
-                held.entries = {
-                    at: each for at, each in held.entries.items() if at[0] > request.step
-                }
-                held.size = sum(ENTRY_BYTES + len(frame) for _, frame in held.entries.values())
+                held.drop(request.step)
         return pb.DropLogReply()
 
     def take(self, request: pb.TakeLogRequest) -> Iterator[bytes | Pieces]:
@@ -135,9 +200,9 @@ class PeerLogs:
                 held.base.incarnation = request.incarnation
                 held.position = 0
             base = held.base.SerializeToString()
-            entries = [held.entries[at] for at in sorted(held.entries)]
+            entries = held.entries()
         yield base
-        yield from packed(entries)
+        yield from packed(each for _, each in entries)
 
     def _find(self, server: int, log: str, incarnation: int) -> _Held:
         held = self._logs.get(server)

@@ -467,7 +467,7 @@ def test_a_former_keeper_lets_go_of_a_log_that_goes_on_elsewhere(divided):
             log = server.held_logs._logs.get(index)
             keeper = holder_index(index, 1)
             if log is not None and world.servers[keeper] is not server:
-                assert not log.entries
+                assert not log.entries()
     for index in range(3):
         world.start_again(index)
     world.check()

@@ -117,7 +117,7 @@ class Keeper:
         return sink
 
     def steps(self):
-        return [step for step, _ in sorted(self.held._logs[0].entries)]
+        return [step for step, _ in self.held._logs[0].entries()]
 
     def close(self):
         for each in self.sinks:
@@ -261,7 +261,7 @@ def test_a_neighbour_that_was_replaced_at_its_address_gets_a_new_connection(keep
         assert len(made) == connections
 
 
-@pytest.mark.parametrize("size", [120, 1200, 1 << 15])
+@pytest.mark.parametrize("size", [40, 120, 1200, 1 << 15])
 def test_a_keeper_says_within_a_fifth_what_a_log_costs_it(size):
     """Small pushes cost more beside their bytes than these: a server gets them of each batch."""
     count, held = 2000, PeerLogs()
@@ -279,3 +279,22 @@ def test_a_keeper_says_within_a_fifth_what_a_log_costs_it(size):
     finally:
         tracemalloc.stop()
     assert 0.8 < len(held) / (after - before) < 1.25
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([8, 800, 1 << 15])), max_size=30))
+def test_a_log_has_what_is_above_the_steps_it_let_go_of_in_its_order_also_while_it_is_read(drawn):
+    held, expected = PeerLogs(), []
+    held.begin(pb.BeginLogRequest(base=pb.LogBase(log="a", server=0)))
+    reading = []
+    for place, (step, size) in enumerate(drawn, start=1):
+        label = pb.LogGroup(first=place, entries=[entry(step, 0)], sizes=[size])
+        held.append((label, frame(place, size)))
+        expected.append((step, frame(place, size)))
+        if size == 8:
+            gone = pb.DropLogRequest(log="a", server=0, step=step // 2)
+            held.drop(gone)
+            expected = [each for each in expected if not gone.step or each[0] > gone.step]
+        reading.append(held._logs[0].entries())  # a buffer that is read cannot grow
+    found = [(step, bytes(push)) for step, (_, push) in held._logs[0].entries()]
+    assert found == sorted(expected, key=lambda each: each[0])
+    assert len(held) == sum(ENTRY_BYTES + len(push) for _, push in found)

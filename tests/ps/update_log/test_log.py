@@ -337,7 +337,7 @@ def test_who_writes_on_in_a_log_after_a_checkpoint_has_its_keeper_let_go_of_what
     status = job.status(0)
     assert status.log_bytes > 0
     assert job.status(1).held_log_bytes == status.log_bytes
-    assert [step for step, _ in job.servers[1].held_logs._logs[0].entries] == [4, 5]
+    assert [step for step, _ in job.servers[1].held_logs._logs[0].entries()] == [4, 5]
 
 
 def test_nothing_is_kept_of_checkpoints_that_were_given_up(world):

@@ -192,10 +192,10 @@ def test_a_server_that_takes_its_log_over_lets_go_of_what_its_checkpoint_has(tmp
     job.meet(0)
     job.same()
     held = job.servers[1].held_logs._logs[0]
-    assert [step for step, _ in sorted(held.entries)] == [4, 5]
+    assert [step for step, _ in held.entries()] == [4, 5]
     assert [(each.worker, each.sequence) for each in held.base.applied] == [(0, 3)]
     status = job.status(0)
-    assert status.log_bytes == sum(ENTRY_BYTES + len(frame) for _, frame in held.entries.values())
+    assert status.log_bytes == sum(ENTRY_BYTES + len(frame) for _, (_, frame) in held.entries())
     for ids in numbers(2):
         job.push(1, ids, draw)
     job.kill(0)
