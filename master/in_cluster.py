@@ -43,7 +43,14 @@ from shoal.master.cluster.insisting import insist
 from shoal.master.cluster.job_end import MastersJob, allow_restarts, end
 from shoal.master.cluster.job_events import JobEvents, end_of
 from shoal.master.cluster.job_objects import JobObjects, look_after
-from shoal.master.cluster.lease_keeper import LeaseApi, LeaseKeeper, identity, is_free, leave
+from shoal.master.cluster.lease_keeper import (
+    TERMINATION_LOG,
+    LeaseApi,
+    LeaseKeeper,
+    identity,
+    is_free,
+    leave,
+)
 from shoal.master.cluster_start import remove_pods, take_folder
 from shoal.master.job.job import Job
 from shoal.master.journal.kept_audit import audit_apart
@@ -55,8 +62,6 @@ from shoal.proto.identity import IdentityError
 from shoal.result import JobResult
 
 logger = logging.getLogger(__name__)
-
-TERMINATION_LOG = Path("/dev/termination-log")
 
 LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
 """After SIGTERM: for the servers to ask for a checkpoint, and for it to be taken."""

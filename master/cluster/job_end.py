@@ -21,7 +21,8 @@ from kubernetes.client.exceptions import ApiException
 from shoal.base.signals import on_signal
 from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, message_of
 from shoal.cluster.manifests import DEADLINE_GRACE_SECONDS, MASTER_RESTARTS, master_name
-from shoal.errors import EXIT_SUCCESS
+from shoal.errors import EXIT_SUCCESS, UserError
+from shoal.master.cluster.insisting import insist
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class MastersJob:
         Kubernetes counts from the Job's start, in which the master may have waited for room: it is
         to end a master only that has not done so.
         """
-        job = self._patch({"backoffLimit": MASTER_RESTARTS})
+        # A limit that there is holds for its start: --start-timeout of a job that nobody follows.
+        job = self._patch({"backoffLimit": MASTER_RESTARTS, "activeDeadlineSeconds": None})
         if deadline:
             seconds = _seconds_since(job) + deadline + DEADLINE_GRACE_SECONDS
             self._patch({"activeDeadlineSeconds": seconds})
@@ -84,9 +86,9 @@ def _seconds_since(job: client.V1Job) -> int:
 def allow_restarts(job: MastersJob, deadline: int) -> None:
     """As MastersJob.begun; without the right to, the job goes on with few restarts."""
     try:
-        job.begun(deadline)
-    except (ApiException, *UNREACHABLE) as error:
-        logger.warning("this master may be restarted few times only: %s", message_of(error))
+        insist(job.begun, deadline)
+    except (UserError, OSError) as error:
+        logger.warning("this master may be restarted few times only: %s", error)
 
 
 def end(job: MastersJob, code: int) -> NoReturn:

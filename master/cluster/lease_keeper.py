@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NoReturn
 
 from kubernetes import client
@@ -39,6 +40,9 @@ TOLD_SECONDS = 30.0
 
 RELEASE_ATTEMPTS = 3
 
+TERMINATION_LOG = Path("/dev/termination-log")
+"""What a container writes here, Kubernetes tells of its end."""
+
 
 def identity() -> str:
     """Who this master is: its pod, which may have the name of an earlier one."""
@@ -51,7 +55,11 @@ def end_process(why: str) -> None:
     late = threading.Timer(1.0, os._exit, args=(EXIT_JOB_FAILED,))
     late.daemon = True
     late.start()
-    logger.error("this master ends, as it has lost its Lease: %s", why)
+    said = f"this master ends, as it has lost its Lease: {why}"
+    logger.error("%s", said)
+    # Which Kubernetes keeps in place of the last lines of the log.
+    with contextlib.suppress(OSError):
+        TERMINATION_LOG.write_text(said)
     os._exit(EXIT_JOB_FAILED)
 
 

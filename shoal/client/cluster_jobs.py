@@ -7,7 +7,7 @@ cli/jobs.py's.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from shoal.cluster import explain, manifests
 from shoal.cluster.api import CALL_SECONDS as API_SECONDS
 from shoal.cluster.api import UNREACHABLE, connect_from_outside
 from shoal.cluster.handle import JobHandle, crash_of
-from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
+from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, START_RESTARTS
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -190,7 +190,7 @@ def master_of(
 def status(handle: JobHandle) -> Any:
     """What a running job does, and its pods, to be printed. Raises UserError."""
     job, pods = handle.job(), handle.pods()
-    table = pods_table(pods)
+    table = pods_table(pods, handle.warnings)
     if any(condition.type == "Failed" for condition in job.status.conditions or ()):
         return Text(f"{handle.name}: {_without_result(job)}"), table
     if crash := _crash(pods):
@@ -208,6 +208,11 @@ def status(handle: JobHandle) -> Any:
 def _without_result(job: client.V1Job) -> str:
     """What is to be said of a Job that has failed without a result of its master's."""
     failed = next(c for c in job.status.conditions if c.type == "Failed")
+    if failed.reason == "DeadlineExceeded" and job.spec.backoff_limit == START_RESTARTS:
+        return (
+            "its master had not begun within --start-timeout: no node took its pod, or its image, "
+            "a volume or a Secret was not there"
+        )
     return (
         f"its master ended without a result ({failed.reason}: {failed.message}). If it never "
         "began, its service account may lack the Role shoal of deploy/base"
@@ -226,8 +231,10 @@ def _crash(pods: list[client.V1Pod]) -> str:
     return ""
 
 
-def pods_table(pods: list[client.V1Pod]) -> Table:
-    """Pods and what they wait for."""
+def pods_table(
+    pods: list[client.V1Pod], warnings: Callable[[client.V1Pod], list[str]] = lambda _: []
+) -> Table:
+    """Pods and what they wait for. warnings: what the cluster complains of about a pod."""
     table = Table()
     for title in ("pod", "phase", "restart", "node", "note"):
         # Names stay whole for grep.
@@ -241,6 +248,9 @@ def pods_table(pods: list[client.V1Pod]) -> Table:
         for container in state.container_statuses or ():
             if container.state.waiting is not None:
                 notes.append(container.state.waiting.message or container.state.waiting.reason)
+                # Of a Secret or volume that is not there, the container does not say a word.
+                if container.state.waiting.reason == explain.CREATING:
+                    notes += warnings(pod)[-1:]
             ended = container.state.terminated
             if ended is not None and ended.exit_code:
                 notes.append(f"{ended.reason}, exit code {ended.exit_code}")

@@ -138,7 +138,7 @@ def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
     templates = read_templates(config.pod_template)
     handle = _handle(config)
     handle.check(config, templates)
-    handle.create(config, templates, identities_of(config))
+    handle.create(config, templates, identities_of(config), followed=False)
     return handle, warnings_of(config)
 
 

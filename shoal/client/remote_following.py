@@ -194,24 +194,26 @@ class Following:
             if waiting is not None and waiting.reason in explain.NO_START:
                 waits = True
                 self._cannot_start(waiting.reason, waiting.message or "")
+            elif waiting is not None and waiting.reason == explain.CREATING:
+                for warning in self.handle.warnings(pod)[-1:]:
+                    waits = True
+                    self._lacks(f"the master's pod cannot start yet: {warning}")
         for condition in pod.status.conditions or ():
             if condition.type == "PodScheduled" and condition.status == "False":
                 waits = True
-                self._has_no_place(condition.message or "")
+                self._lacks(f"no node takes the master's pod yet: {condition.message or ''}")
         if not waits:
             self._stuck_since = None
 
-    def _has_no_place(self, message: str) -> None:
-        """No node takes the master's pod now. Raises UserError after --start-timeout."""
+    def _lacks(self, what: str) -> None:
+        """The master's pod waits for what may yet come. Raises UserError after --start-timeout."""
         now = time.monotonic()
         self._stuck_since = self._stuck_since or now
         limit = self.config.start_timeout
         if limit and now - self._stuck_since > limit and not self._ran:
             self.over = True
-            raise UserError(
-                f"--start-timeout: no node has taken the master's pod within {limit:g} s: {message}"
-            )
-        self._tell(f"no node takes the master's pod yet: {message}")
+            raise UserError(f"--start-timeout: after {limit:g} s, {what}")
+        self._tell(what)
 
     def _cannot_start(self, reason: str, message: str) -> None:
         """The master's container waits for what may not come. Raises UserError if that is why."""

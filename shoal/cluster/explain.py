@@ -15,6 +15,9 @@ MAY_START = frozenset({"ErrImagePull", "ImagePullBackOff", "CreateContainerConfi
 """Reasons that may pass, and are said meanwhile: a registry that is away, a secret that
 is about to be made."""
 
+CREATING = "ContainerCreating"
+"""Not yet started: its volumes and Secrets come first."""
+
 NO_START = (*NO_IMAGE, "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 

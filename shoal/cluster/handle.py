@@ -30,6 +30,7 @@ from shoal.proto.rpc import Connection
 from shoal.proto.transport import peer_name
 
 OUT_OF_MEMORY = "OOMKilled"
+NO_NODE = "FailedScheduling"
 
 LAST_LINES = 5
 """Of the end of a container's log, which Kubernetes has kept."""
@@ -100,16 +101,21 @@ class JobHandle(JobLifetime):
             return True
         return any(is_over(condition) for condition in self.job().status.conditions or ())
 
-    def warnings(self) -> list[str]:
-        """What the cluster complains of about the master's Job; empty if we may not know."""
+    def warnings(self, pod: client.V1Pod | None = None) -> list[str]:
+        """What the cluster complains of about a pod, or the master's Job; empty if we may not know.
+
+        The newest complaint last; of a pod, not that no node took it, which its conditions say.
+        """
         with contextlib.suppress(ApiException, *UNREACHABLE):
-            uid = self.job().metadata.uid
+            uid = (pod or self.job()).metadata.uid
             events = self._core.list_namespaced_event(
                 self.namespace,
                 field_selector=f"involvedObject.uid={uid},type=Warning",
                 **self._options,
             )
-            return [event.message for event in events.items]
+            found = [each for each in events.items if not pod or each.reason != NO_NODE]
+            found.sort(key=lambda each: str(each.last_timestamp or each.event_time or ""))
+            return [each.message for each in found]
         return []
 
     def _data(self) -> dict[str, str]:

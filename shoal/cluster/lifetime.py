@@ -7,6 +7,7 @@ belongs to the Job, so that it goes with it.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -128,11 +129,12 @@ class JobLifetime:
         *,
         model: Path | None = None,
         resume: str = "",
+        followed: bool = True,
     ) -> None:
         """Create the master's Job and what belongs to it; all or nothing.
 
         identities: of its processes. model: the folder of one that was given by value. resume:
-        names a resumption of the job.
+        names a resumption of the job. followed: otherwise Kubernetes holds --start-timeout.
         """
         config_maps = [manifests.config_map(config, templates)]
         if model is not None:
@@ -140,6 +142,10 @@ class JobLifetime:
             config_maps.append(given_model.config_map(self.name, model, of_model))
         probes = self.grpc_probes()
         job = manifests.master_job(config, templates, grpc_probes=probes, resume=resume)
+        if config.start_timeout and not followed:
+            # Until the master has begun, which takes this away.
+            seconds = math.ceil(config.start_timeout) + manifests.DEADLINE_GRACE_SECONDS
+            job["spec"]["activeDeadlineSeconds"] = seconds
         # Without a pod at first: what the pod mounts is to belong to the Job, and be there. Kueue
         # would admit a Job of no pods, and end it once it has one: its pod waits for the mounts.
         held = not config.kueue_queue

@@ -3,17 +3,19 @@
 Over HTTP, from an API server that says what a test has it say; tests/kubernetes has the real one.
 """
 
+import json
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 from kubernetes import client
 
 from shoal.base.job_folder import JobFolder
+from shoal.client.cluster_jobs import pods_table
 from shoal.client.display import Display
 from shoal.client.remote import follow_job
 from shoal.cluster.explain import UnreachableError
 from shoal.cluster.handle import JobHandle
-from shoal.cluster.manifests import labels
+from shoal.cluster.manifests import DEADLINE_GRACE_SECONDS, labels
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.result import JobFailedError
@@ -48,7 +50,7 @@ class World:
     def __init__(self):
         self.pods, self.condition, self.logs = [], "Complete", "its log"
         self.shown = 0
-        self.asked = []
+        self.asked, self.events, self.jobs = [], [], []
         self.deleted = False
         self.away = ""  # what it cannot be asked
         self.in_the_way = []  # owners of a Secret of the same name, at each look at it
@@ -81,7 +83,8 @@ class World:
         if method == "GET" and path.endswith(("/pods", "/jobs", "/configmaps", "/services")):
             return {"metadata": {"resourceVersion": "1"}, "items": listed}
         if path.endswith("/events"):
-            return {"metadata": {}, "items": []}
+            about = {"metadata": {"name": "event"}, "involvedObject": {}}
+            return {"metadata": {}, "items": [about | each for each in self.events]}
         if "/configmaps" in path and method == "GET":
             return {"metadata": {"name": NAME}, "data": {}}
         return self.job()
@@ -110,7 +113,9 @@ def world():
 
     class Handler(Answers, BaseHTTPRequestHandler):
         def do_GET(self):
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.command == "POST" and self.path.partition("?")[0].endswith("/jobs"):
+                made.jobs.append(json.loads(body))
             if made.away and made.away in self.path:
                 self.close_connection = True  # without an answer
                 return
@@ -143,10 +148,15 @@ def follow(world, tmp_path, monkeypatch):
     display = Told()
 
     def run(**changes):
-        config = JobConfig(**given | changes).resolved()
-        handle = JobHandle(client.ApiClient(configuration), "space", NAME)
-        follow_job(handle, config, {}, folder, display)
+        follow_job(handle(), configured(**changes), {}, folder, display)
 
+    def configured(**changes):
+        return JobConfig(**given | changes).resolved()
+
+    def handle():
+        return JobHandle(client.ApiClient(configuration), "space", NAME)
+
+    run.config, run.handle = configured, handle
     run.display, run.folder = display, folder
     return run
 
@@ -246,6 +256,10 @@ def test_a_master_that_crashes_is_told_with_its_last_words(world, follow):
         ),
         ({"exitCode": 137, "reason": "Error", "message": "10:00 INFO a line\n"}, "exit code 137"),
         ({"exitCode": 137, "reason": "Evicted"}, "exit code 137 (Evicted)"),
+        (
+            {"exitCode": 1, "reason": "Error", "message": "this master ends, as it has lost"},
+            "exit code 1: this master ends, as it has lost",
+        ),
         ({"exitCode": 1, "reason": "Error", "message": "Error: no\n"}, "exit code 1: Error: no"),
     ],
 )
@@ -264,11 +278,35 @@ def test_a_master_without_a_place_ends_the_job_after_start_timeout(world, follow
     unplaced = pod("Pending")
     unplaced["status"] |= {"conditions": [no_place], "containerStatuses": []}
     world.pods = [unplaced] * 1000
-    with pytest.raises(UserError, match=f"--start-timeout: no node has taken.*{volume}"):
+    with pytest.raises(UserError, match=f"--start-timeout: after 0.5 s, no node takes.*{volume}"):
         follow(start_timeout=0.5)
     assert f"no node takes the master's pod yet: {volume}" in follow.display.events
     assert 1 < world.shown < 1000
     assert world.removed()
+
+
+def test_a_secret_that_is_not_there_is_told_and_ends_the_job_after_start_timeout(world, follow):
+    """The container says nothing but that it is being created: its events name the Secret."""
+    secret = 'MountVolume.SetUp failed for volume "certificates" : secret "job-master" not found'
+    world.events = [
+        {"reason": "FailedMount", "message": secret, "lastTimestamp": CREATED},
+        {"reason": "FailedScheduling", "message": "no room", "lastTimestamp": CREATED},
+    ]
+    world.pods = [pod("Pending", **waiting("ContainerCreating", ""))] * 1000
+    with pytest.raises(UserError, match=r"--start-timeout: after 0.5 s, .*secret"):
+        follow(start_timeout=0.5)
+    assert f"the master's pod cannot start yet: {secret}" in follow.display.events
+    world.deleted = False
+    table = pods_table(follow.handle().pods(), follow.handle().warnings)
+    assert secret in next(iter(table.columns[-1].cells))
+
+
+def test_kubernetes_holds_the_start_timeout_of_a_job_that_nobody_follows(world, follow):
+    world.pods = [pod("Pending")]
+    follow.handle().create(follow.config(start_timeout=60.0), {}, [], followed=False)
+    follow.handle().create(follow.config(start_timeout=60.0), {}, [])
+    limits = [made["spec"].get("activeDeadlineSeconds") for made in world.jobs]
+    assert limits == [60 + DEADLINE_GRACE_SECONDS, None]
 
 
 def test_a_disk_that_takes_no_logs_leaves_nothing_in_the_cluster(world, follow):

@@ -79,7 +79,7 @@ def test_kubernetes_ends_no_master_that_has_not_had_its_time(cluster):
     (_, restarts), (name, limit) = cluster.patched
     assert (name, set(restarts), set(limit)) == (
         "job-master",
-        {"backoffLimit"},
+        {"backoffLimit", "activeDeadlineSeconds"},
         {"activeDeadlineSeconds"},
     )
     # At the deadline the master still has time to end the job in order.
@@ -88,7 +88,10 @@ def test_kubernetes_ends_no_master_that_has_not_had_its_time(cluster):
 
 def test_a_job_without_a_deadline_has_no_limit_of_kubernetes(cluster):
     assert begins(cluster, 0) == 0
-    assert [set(spec) for _, spec in cluster.patched] == [{"backoffLimit"}]
+    # One of its start is taken away.
+    [(_, spec)] = cluster.patched
+    assert spec["activeDeadlineSeconds"] is None
+    assert spec["backoffLimit"] > 2
 
 
 def test_a_job_that_failed_ends_its_job_and_its_pod(cluster):

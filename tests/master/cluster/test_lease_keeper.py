@@ -4,6 +4,8 @@ tests/kubernetes has the real one.
 """
 
 import json
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +14,7 @@ import pytest
 from kubernetes import client
 
 from shoal.cluster.manifests import owner
-from shoal.errors import UserError
+from shoal.errors import EXIT_JOB_FAILED, UserError
 from shoal.master.cluster import job_lease, lease_keeper
 from shoal.master.cluster.job_lease import Seen
 from shoal.master.cluster.lease_keeper import LeaseApi, LeaseKeeper, is_free
@@ -201,3 +203,16 @@ def test_a_missing_right_is_named(server, verb, there):
 def test_a_lease_without_holder_or_duration_is_free(server):
     server.put({"metadata": {"name": "job"}, "spec": {}})
     assert api(server, "one").read() == Seen("1", "")
+
+
+def test_a_master_that_lost_its_lease_says_so_where_kubernetes_keeps_it(tmp_path):
+    """Otherwise the last lines of its log are told, which have nothing to do with that."""
+    code = (
+        "import sys; from pathlib import Path; from shoal.master.cluster import lease_keeper; "
+        "lease_keeper.TERMINATION_LOG = Path(sys.argv[1]); "
+        "lease_keeper.end_process('no answer for 25 s')"
+    )
+    said = tmp_path / "termination-log"
+    done = subprocess.run([sys.executable, "-c", code, str(said)], check=False)
+    assert done.returncode == EXIT_JOB_FAILED
+    assert said.read_text() == "this master ends, as it has lost its Lease: no answer for 25 s"
