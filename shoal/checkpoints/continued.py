@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 
 from shoal.base.job_folder import CHECKPOINTS
 from shoal.checkpoints import manifests
-from shoal.checkpoints.folders import NAME as NUMBERED
-from shoal.checkpoints.folders import Checkpoint, checkpoint_at, folder_name
+from shoal.checkpoints.folders import Checkpoint, checkpoint_at, folder_name, names_one
 from shoal.checkpoints.manifests import CheckpointError
 from shoal.checkpoints.migration_terms import loses_ids, value_dtype
 from shoal.checkpoints.storage import Storage, open_storage
@@ -51,7 +50,7 @@ def last_checkpoint_at(
     Raises CheckpointError, too, where that one is missing, if the job has come to its end.
     """
     newest = checkpoint_at(location, opened, check)
-    if newest is None or NUMBERED.fullmatch(location.rstrip("/").rpartition("/")[2]):
+    if newest is None or names_one(location):
         return newest
     try:
         told = trained_list(newest.root)

@@ -46,6 +46,11 @@ def folder_name(number: int) -> str:
     return f"checkpoint-{number:08d}"
 
 
+def names_one(location: str) -> bool:
+    """Whether a path or URL is that of one checkpoint, by its last name."""
+    return NAME.fullmatch(location.rstrip("/").rpartition("/")[2]) is not None
+
+
 def numbers(root: Storage) -> list[int]:
     """Numbers of the checkpoints below `root`, whole or not, in order.
 

@@ -95,7 +95,9 @@ def _continued(config: JobConfig) -> str:
 
 def _instead(location: str) -> str:
     """What to do where the newest checkpoint at a path or URL is not good, if that is no one."""
-    if location.rstrip("/").rpartition("/")[2].startswith("checkpoint-"):
+    from shoal.checkpoints.folders import names_one
+
+    if names_one(location):
         return ""
     return (
         ". Put back its files from a copy, or name the folder of one checkpoint: an older one "

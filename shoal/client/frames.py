@@ -8,7 +8,6 @@ object of theirs has imported them.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,12 +135,11 @@ def _records(name: str, value: Any) -> _Records:
 
 
 def _check_names(name: str, columns: Sequence[str]) -> None:
-    """Raises UserError if two columns have one name: one of them would be lost."""
-    for column, times in Counter(columns).items():
-        if times > 1:
-            raise UserError(
-                f"{name}: the name {column!r} is there twice: rename one of the columns"
-            )
+    """Raises UserError if two columns have one name."""
+    from shoal.data.plain_types import name_there_twice
+
+    if twice := name_there_twice(columns):
+        raise UserError(f"{name}: {twice}: rename one of the columns")
 
 
 def _listed(values: Any) -> Any:

@@ -7,6 +7,7 @@ strings, values and lists do.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,14 +54,19 @@ def same_meaning(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if types.is_large_binary(kind) else kind
 
 
+def name_there_twice(names: Iterable[str]) -> str:
+    """A name that two columns have, in words, as one of them would be lost; "" if none."""
+    found = (name for name, times in Counter(names).items() if times > 1)
+    return next((f"the name {name!r} is there twice" for name in found), "")
+
+
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """A schema of plain types, without metadata but that of its fields.
 
     Raises ArrowInvalid if two fields have one name.
     """
-    twice = [name for name, times in Counter(schema.names).items() if times > 1]
-    if twice:
-        raise pa.ArrowInvalid(f"the name {twice[0]!r} is there twice")
+    if twice := name_there_twice(schema.names):
+        raise pa.ArrowInvalid(twice)
     fields = [field.with_type(plain_type(field.type)) for field in schema]
     return pa.schema(fields)
 

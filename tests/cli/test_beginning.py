@@ -58,3 +58,12 @@ def test_a_job_goes_on_from_the_checkpoint_that_the_result_names_or_is_refused(b
     shutil.rmtree(manifest.parent)
     with pytest.raises(UserError, match="the job ended with checkpoint 2, which is missing"):
         with_beginning(configured(tmp_path / "next", continue_from=str(before.path)))
+
+
+def test_a_folder_of_checkpoints_may_be_called_nearly_as_one(before, tmp_path):
+    """Its last name begins as one's does: the advice is still that of a folder of them."""
+    named = before.path / "checkpoint-s"
+    (before.path / "checkpoints").rename(named)
+    (named / folder_name(2) / "manifest.json").write_bytes(b"")
+    with pytest.raises(UserError, match="name the folder of one"):
+        with_beginning(configured(tmp_path / "next", continue_from=str(named)))
