@@ -32,41 +32,38 @@ class _Run:
     """Entries that came one after another, in two buffers: their labels, and their pushes.
 
     An object for each would cost more than a small push does. Of each entry, int64: its step, and
-    where its label and its push end. Nothing is added once entries are read: a buffer that somebody
-    reads cannot grow.
+    where its label and its push end. open: whether it takes a further small push; not once entries
+    are read, as a buffer that somebody reads cannot grow.
     """
 
-    __slots__ = ("_frames", "_label_ends", "_labels", "_push_ends", "_read", "steps")
+    __slots__ = ("_frames", "_label_ends", "_labels", "_push_ends", "open", "steps")
 
     def __init__(self, large: memoryview | None = None) -> None:
         """large: the only push."""
         self.steps, self._label_ends, self._push_ends = array("q"), array("q"), array("q")
         self._labels = bytearray()
         self._frames: bytearray | memoryview = bytearray() if large is None else large
-        self._read = False
+        self.open = large is None
 
     @property
     def size(self) -> int:
         """Bytes of all, with what each costs beside its push."""
         return ENTRY_BYTES * len(self.steps) + len(self._frames)
 
-    def takes(self, size: int) -> bool:
-        """Whether it takes a push of `size` bytes."""
-        shared = isinstance(self._frames, bytearray) and not self._read
-        return shared and size < SMALL_BYTES and len(self._frames) < SHARED_BYTES
-
     def add(self, step: int, label: bytes, frame: bytes | memoryview) -> None:
-        """Add an entry, with the push that it was made for, or one that it takes."""
-        if isinstance(self._frames, bytearray):
-            self._frames += frame
-        self._labels += label
+        """Add an entry, with the push that it was made for, or one more."""
+        frames, labels = self._frames, self._labels
+        if isinstance(frames, bytearray):
+            frames += frame
+            self.open = len(frames) < SHARED_BYTES
+        labels += label
         self.steps.append(step)
-        self._label_ends.append(len(self._labels))
-        self._push_ends.append(len(self._frames))
+        self._label_ends.append(len(labels))
+        self._push_ends.append(len(frames))
 
     def entries(self) -> Iterator[tuple[int, Kept]]:
         """The step of each, and its label and push, which is not copied."""
-        self._read = True
+        self.open = False
         frames, label, push = memoryview(self._frames), 0, 0
         ends = zip(self.steps, self._label_ends, self._push_ends, strict=True)
         for step, label_end, push_end in ends:
@@ -92,7 +89,7 @@ class _Held:
         """Keep an entry; a large push where it lies, a small one as a copy."""
         if len(frame) >= SMALL_BYTES:
             self.runs.append(_Run(memoryview(frame)))
-        elif not self.runs or not self.runs[-1].takes(len(frame)):
+        elif not self.runs or not self.runs[-1].open:
             self.runs.append(_Run())
         self.runs[-1].add(step, label, frame)
         self.size += ENTRY_BYTES + len(frame)
@@ -168,7 +165,8 @@ class PeerLogs:
                 )
             for entry, frame in entries:
                 held.add(entry.step, entry.SerializeToString(), frame)
-                held.moves |= {entry.step: entry.move} if entry.move else {}
+                if entry.move:
+                    held.moves[entry.step] = entry.move
             held.position += len(entries)
             return pb.AppendLogReply(position=held.position)
 
