@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from shoal.data.file_reader import FileReader
 from shoal.data.index_store import KEPT
-from shoal.data.parquet_reader import check_same
 from shoal.data.plain_types import of_schema, plain_schema
 from shoal.data.reader import CHUNK_ROWS, Source, check_range, units_of
 from shoal.data.recent import Recent
+from shoal.data.schemas import check_same
 from shoal.data.storage import ANEW, reporting
 from shoal.errors import UserError
 

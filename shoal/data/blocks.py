@@ -106,7 +106,7 @@ class BlockReader(FileReader):
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield a RecordBatch for each run of blocks."""
-        schema = self.schema()
+        schema = self._checked_schema()
         self._forget_changed(source, self._indexes)
         index = self._index(source)
         check_range(Source(source, index.count), start, end)

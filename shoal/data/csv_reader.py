@@ -13,9 +13,6 @@ double, bool or string; dates and times stay strings. Where the guess is wrong, 
 
 from __future__ import annotations
 
-import csv
-import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,21 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from pyarrow.types import is_integer
 
-from shoal.data.csv_doubts import (
-    columns_in_doubt,
-    other_separator,
-    record_for_header,
-    settled_types,
-)
-from shoal.data.csv_index import CsvIndex, Dialect, scan
-from shoal.data.csv_text import (
-    TYPES_HINT,
-    Blocks,
-    numbered,
-    parsing,
-    reporting_rows,
-    stream_of,
-)
+from shoal.data.csv_index import CsvIndex, Dialect
+from shoal.data.csv_sample import Samples
+from shoal.data.csv_text import TYPES_HINT, Blocks, parsing, reporting_rows, stream_of
 from shoal.data.file_reader import FileReader
 from shoal.data.files import unpacked_name
 from shoal.data.index_store import KEPT
@@ -47,20 +32,10 @@ from shoal.data.recent import Recent
 from shoal.data.schemas import GUESSED_FILES, merged_schema, spread
 from shoal.errors import UserError
 
-SAMPLE_BYTES = 1 << 20
-"""Bytes at the beginning of a file from which the types are guessed."""
-
 BLOCK_BYTES = 1 << 20
 """Bytes that Arrow parses at a time, unless one record is longer."""
 
-DOUBTED_FILES = 20
-"""Files that are looked at for such columns."""
-
 EMPTY = "the file is empty; a header line is expected, or with --csv-columns a record"
-
-NUMBERS = (pa.int64(), pa.float64())
-
-GUESSED = (*NUMBERS, pa.bool_(), pa.string())
 
 
 class CsvReader(FileReader):
@@ -86,14 +61,14 @@ class CsvReader(FileReader):
     ) -> None:
         super().__init__(pattern, kind="csv", **options)
         self._separator = separator
-        self._column_names = list(column_names)
+        self._named = bool(column_names)
         self._quote = quote
         self._comment = comment
         self._given = dict(column_types or {})
         self._types: pa.Schema | None = None
         self._no_value = False
         self._indexes: Recent[str, CsvIndex] = Recent(KEPT)
-        self._samples: Recent[str, tuple[list[str], bytes]] = Recent(1)
+        self._samples = Samples(self._storage, self._dialect, column_names, self._given)
 
     def _count(self, path: str) -> int:
         # By one pass over the file.
@@ -101,49 +76,53 @@ class CsvReader(FileReader):
 
     def _full_schema(self) -> pa.Schema:
         if self._types is None:
-            guessed = [(path, self._guess(path)) for path in spread(self._paths)]
+            guessed = [(path, self._samples.guess(path)) for path in spread(self._paths)]
             guessed = [(path, kinds) for path, kinds in guessed if kinds]
             if not guessed:
                 raise UserError(f"{self._paths[0]}: {EMPTY}")
-            try:
-                full = merged_schema(guessed, self._flag, same_columns=True, hint=TYPES_HINT)
-            except UserError as error:
-                doubts = [text for name, text in self._doubts().items() if repr(name) in str(error)]
-                raise UserError("; ".join((str(error), *doubts))) from error
+            full, faults = merged_schema(guessed, self._flag, same_columns=True, hint=TYPES_HINT)
             check_columns(full, list(self._given), f"{self._flag} (column_types)")
+            doubts = self._samples.doubts(self._paths) if faults else {}
+            self._faults = {
+                name: UserError("; ".join(filter(None, (str(fault), doubts.get(name)))))
+                for name, fault in faults.items()
+            }
             self._types = full
             self._no_value = not any(kind for _, kinds in guessed for kind in kinds.values())
         return self._types
 
     def faults(self) -> dict[str, UserError]:
         """See IndexedReader: all columns where there is no record, and so no type."""
-        full = self._full_schema()
+        found = super().faults()
         if self._no_value:
             try:
                 self.first()
             except UserError as error:
-                return dict.fromkeys(full.names, error)
-        return {}
+                return dict.fromkeys(self._full_schema().names, error)
+        return found
 
     def _check_types(self, path: str) -> None:
-        """Raises UserError if a file at which the schema did not look does not fit it."""
+        """Raises UserError if a file at which the schema did not look has other columns to read."""
         if len(self._paths) <= GUESSED_FILES:
             return  # it did
         full = self._full_schema()
-        known = dict(zip(full.names, full.types, strict=True))
-        first = self._paths[0]
-        files = [(first, known), (path, self._guess(path))]
-        merged = merged_schema(files, self._flag, same_columns=True, hint=TYPES_HINT)
-        for field in merged:
-            if field.type != known[field.name]:
+        files = [
+            (self._paths[0], dict(zip(full.names, full.types, strict=True))),
+            (path, self._samples.guess(path)),
+        ]
+        merged, faults = merged_schema(files, self._flag, same_columns=True, hint=TYPES_HINT)
+        for field in self.schema():
+            if fault := faults.get(field.name):
+                raise fault
+            if merged.field(field.name).type != field.type:
                 raise UserError(
-                    f"{self._flag}: the files differ in column {field.name!r}: "
-                    f"{known[field.name]} in {first}, {field.type} in {path}{TYPES_HINT}"
+                    f"{self._flag}: the files differ in column {field.name!r}: {field.type} in "
+                    f"{self._paths[0]}, {merged.field(field.name).type} in {path}{TYPES_HINT}"
                 )
 
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield RecordBatches of about BLOCK_BYTES of text."""
-        schema = self.schema()
+        schema = self._checked_schema()
         self._forget_changed(source, self._indexes)
         index = self._index(source)
         check_range(Source(source, index.records), start, end)
@@ -151,7 +130,7 @@ class CsvReader(FileReader):
             return
         names: list[str] = []
         with reporting_rows(source, start, names):
-            names += self._names(self._storage.open(source), index.header, source)
+            names += self._samples.names(self._storage.open(source), index.header, source)
             blocks, reader = self._open(source, index, (start, end), names, schema)
             checked = False
             for batch in reader:
@@ -207,34 +186,11 @@ class CsvReader(FileReader):
 
     def doubts(self) -> list[str]:
         """Doubts about the names; and the columns that few values make text, with the first."""
-        return [*self.name_doubts(), *self._doubts().values()]
+        return [*self.name_doubts(), *self._samples.doubts(self._paths).values()]
 
     def name_doubts(self) -> list[str]:
-        """Names of columns that are a record, or several columns', by the looks of them."""
-        if self._column_names:
-            return []
-        for path in self._paths[:DOUBTED_FILES]:
-            with reporting_rows(path):
-                names, sample = self._sampled(path)
-            doubts = [other_separator(names), record_for_header(names, sample)]
-            if any(doubts):
-                return [f"{path}: {'; and '.join(filter(None, doubts))}"]
-        return []
-
-    def _doubts(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        named = bool(self._column_names)
-        for path in self._paths[:DOUBTED_FILES]:
-            with reporting_rows(path):
-                names, sample = self._sampled(path)
-                if not names:
-                    found[path] = f"{path}: the file is empty, and passed over"
-                _, lost = self._numbers(path, sample)
-            if sample is not None:
-                lost |= columns_in_doubt(sample, self._given, named=named)
-            for name, text in lost.items():
-                found.setdefault(name, f"{path}: {text}")
-        return found
+        """See DataReader: a record, or several columns', by the looks of them."""
+        return self._samples.name_doubts(self._paths)
 
     def place(self, source: str, record: int) -> str:
         """See DataReader; with the byte at which the row begins."""
@@ -268,128 +224,11 @@ class CsvReader(FileReader):
     @property
     def form(self) -> str:
         """See DataReader; with the dialect."""
-        ways = (self._separator, bool(self._column_names), self._quote, self._comment)
+        ways = (self._separator, self._named, self._quote, self._comment)
         return f"CsvReader {ways}"
 
     def _dialect(self, path: str) -> Dialect:
         tabs = unpacked_name(path).endswith(".tsv")
         separator = self._separator or ("\t" if tabs else ",")
         quote = self._quote if len(separator) == 1 else ""
-        return Dialect(separator, quote, not self._column_names, self._comment)
-
-    def _names(self, file: pa.NativeFile, header: tuple[int, int], path: str) -> list[str]:
-        """The names of a file's columns. header: the bytes of its header line."""
-        if self._column_names:
-            return self._column_names
-        begin, end = header
-        text = file.read_at(end - begin, begin).decode("utf-8").rstrip("\r\n")
-        dialect = self._dialect(path)
-        if dialect.quote:
-            csv.field_size_limit(max(csv.field_size_limit(), len(text)))
-            header_line = csv.reader([text], delimiter=dialect.separator, quotechar=dialect.quote)
-            names = next(header_line)
-        else:
-            names = text.split(dialect.separator)
-        twice = sorted(name for name, times in Counter(names).items() if times > 1)
-        if twice:
-            raise UserError(
-                f"{path}: the header names column {twice[0]!r} twice; if it is no header but a "
-                "record, give --csv-columns with the names"
-            )
-        return names
-
-    def _guess(self, path: str) -> dict[str, pa.DataType | None]:
-        """Column -> type in the order of the header; None where no value is known."""
-        with reporting_rows(path):
-            names, sample = self._sampled(path)
-            numbers, _ = self._numbers(path, sample)
-        kinds: dict[str, pa.DataType | None] = dict.fromkeys(names)
-        for field in sample.schema if sample is not None else ():
-            known = field.type in GUESSED or field.name in self._given
-            kinds[field.name] = field.type if known else pa.string()
-            if pa.types.is_null(field.type):
-                kinds[field.name] = None
-        kinds |= numbers
-        kinds.update({n: k for n, k in self._given.items() if n in kinds})
-        return kinds
-
-    def _numbers(
-        self, path: str, sample: pa.Table | None
-    ) -> tuple[dict[str, pa.DataType], dict[str, str]]:
-        """As of `settled_types`, of a file's columns that Arrow takes for numbers."""
-        if sample is None:
-            return {}, {}
-        numbers = {
-            field.name: pa.string()
-            for field in sample.schema
-            if field.type in NUMBERS and field.name not in self._given
-        }
-        return settled_types(self._typed(path, numbers, [*numbers])) if numbers else ({}, {})
-
-    def _sampled(self, path: str) -> tuple[list[str], pa.Table | None]:
-        """The columns' names, and the records of the sample, typed by Arrow, if there are any.
-
-        No names of an empty file, which is passed over.
-        """
-        names, data = self._sample(path)
-        types = {name: kind for name, kind in self._given.items() if name in names}
-        return names, self._typed(path, types) if data else None
-
-    def _typed(
-        self, path: str, types: Mapping[str, pa.DataType], only: Sequence[str] | None = None
-    ) -> pa.Table:
-        """The records of the sample, of which there is one at least. Raises ArrowInvalid.
-
-        types: of columns that Arrow must not guess. only: these columns.
-        """
-        names, data = self._sample(path)
-        dialect = self._dialect(path)
-        try:
-            return pacsv.read_csv(
-                stream_of(pa.BufferReader(data), 0, len(data), dialect),
-                read_options=pacsv.ReadOptions(
-                    use_threads=False, block_size=len(data) + 1, column_names=names
-                ),
-                parse_options=parsing(dialect),
-                convert_options=pacsv.ConvertOptions(
-                    column_types=types, include_columns=only, strings_can_be_null=only is not None
-                ),
-            )
-        except pa.ArrowInvalid as error:
-            if hint := self._hint(names, str(error)):
-                raise UserError(f"{path}: {numbered(str(error), 0)}; {hint}") from error
-            raise
-
-    def _hint(self, names: list[str], error: str) -> str:
-        """What may be the reason for an error of the first records."""
-        if not (found := re.search(r"Expected (\d+) columns, got (\d+): (.*)", error, re.DOTALL)):
-            return ""
-        if self._column_names and found[2] != "1":
-            return f"--csv-columns names {len(names)}"
-        return other_separator([found[3]] if self._column_names else names)
-
-    def _sample(self, path: str) -> tuple[list[str], bytes]:
-        """The columns' names, and the bytes of the whole records in the sample.
-
-        No names of an empty file, which is passed over.
-        """
-        key = f"{path} {self._storage.stamp(path)}"
-        return self._samples.get(key, lambda: self._first_bytes(path))
-
-    def _first_bytes(self, path: str) -> tuple[list[str], bytes]:
-        file, dialect = self._storage.open(path), self._dialect(path)
-        mark = CsvIndex.text_begin(file)
-        header = None if dialect.header else (mark, mark)
-        last = 0
-        for begins, ends in scan(file, mark, file.size(), int(header is not None), dialect):
-            if len(begins) and header is None:
-                header = (int(begins[0]), int(ends[0]))
-            if len(ends):
-                inside = ends[ends <= SAMPLE_BYTES]
-                last = int(inside[-1] if len(inside) else ends[0])
-            if header is not None and last > header[1]:
-                break
-        if header is None:
-            return [], b""
-        begin = header[1]
-        return self._names(file, header, path), file.read_at(max(last - begin, 0), begin)
+        return Dialect(separator, quote, not self._named, self._comment)

@@ -50,7 +50,7 @@ class ExampleReader(TFRecordReader):
     def _full_schema(self) -> pa.Schema:
         if self._types is None:
             guessed = [(path, self._guess(path)) for path in spread(self._paths)]
-            self._types = merged_schema(guessed, self._flag, same_columns=False)
+            self._types, self._faults = merged_schema(guessed, self._flag, same_columns=False)
             if not self._types:
                 raise UserError(f"{self._flag}: {self._pattern} holds no features")
         return self._types

@@ -35,6 +35,7 @@ class IndexedReader(DataReader):
         self._columns = None if columns is None else list(columns)
         self._store = IndexStore()
         self._schema: pa.Schema | None = None
+        self._faults: dict[str, UserError] = {}
 
     def schema(self) -> pa.Schema:
         """The columns to be read."""
@@ -49,7 +50,16 @@ class IndexedReader(DataReader):
 
     def faults(self) -> dict[str, UserError]:
         """What is wrong with columns, which ends a job that uses them."""
-        return {}
+        self._full_schema()
+        return dict(self._faults)
+
+    def _checked_schema(self) -> pa.Schema:
+        """The columns to be read. Raises UserError where something is wrong with one of them."""
+        schema = self.schema()
+        for name, fault in self._faults.items():
+            if name in schema.names:
+                raise fault
+        return schema
 
     def share(self, store: IndexStore) -> None:
         """Take from this store what others have told of the sources."""
@@ -62,4 +72,4 @@ class IndexedReader(DataReader):
 
     @abstractmethod
     def _full_schema(self) -> pa.Schema:
-        """All columns that there are. Raises UserError where parts of the data differ."""
+        """All columns that there are, and `_faults` of them. Raises UserError."""

@@ -135,7 +135,9 @@ class JsonLinesReader(_LineReader):
     def _full_schema(self) -> pa.Schema:
         if self._types is None:
             guessed = [(path, self._guess(path)) for path in spread(self._paths)]
-            self._types = merged_schema(guessed, self._flag, same_columns=False, hint=TYPES_HINT)
+            self._types, self._faults = merged_schema(
+                guessed, self._flag, same_columns=False, hint=TYPES_HINT
+            )
             if not self._types:
                 check_not_empty((), self._pattern, self._flag)
         return self._types

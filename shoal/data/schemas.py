@@ -1,4 +1,4 @@
-"""One schema for several files whose types were guessed."""
+"""One schema for several files: types that were guessed, or that the files tell."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
+from shoal.data.plain_types import same_meaning
 from shoal.errors import UserError
 
 GUESSED_FILES = 32
@@ -40,27 +41,30 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 def merged_schema(
     files: Sequence[tuple[str, Kinds]], flag: str, *, same_columns: bool, hint: str = ""
-) -> pa.Schema:
-    """The types that fit all files, as of `common_type`.
+) -> tuple[pa.Schema, dict[str, UserError]]:
+    """The types that fit all files, as of `common_type`; and the columns that none fits.
 
     files: name and columns of each. same_columns: each must have every column.
     hint: what to do about a difference, for the error.
 
-    A column without a value in any file may hold anything: a string. Raises UserError
-    naming two files and the column in which they differ.
+    A column without a value in any file may hold anything: a string. The error of a column that
+    differs names two files; it matters to who reads the column.
     """
     merged: dict[str, pa.DataType | None] = {}
     origin: dict[str, str] = {}
+    faults: dict[str, UserError] = {}
     for path, kinds in files:
         if same_columns and merged:
             for name in dict.fromkeys((*merged, *kinds)):
-                if name not in merged or name not in kinds:
-                    first = files[0][0]
-                    has, lacks = (first, path) if name in merged else (path, first)
-                    raise UserError(
-                        f"{flag}: the files differ: column {name!r} is in {has}, not in {lacks}: "
-                        "give all files the same columns, or leave one of these out"
-                    )
+                if name in merged and name in kinds:
+                    continue
+                first = files[0][0]
+                has, lacks = (first, path) if name in merged else (path, first)
+                fault = UserError(
+                    f"{flag}: the files differ: column {name!r} is in {has}, not in {lacks}: "
+                    "give all files the same columns, or leave one of these out"
+                )
+                faults.setdefault(name, fault)
         for name, kind in kinds.items():
             known = merged.get(name)
             if known is None:
@@ -68,11 +72,13 @@ def merged_schema(
             elif kind is not None and (both := common_type(known, kind)) is not None:
                 merged[name] = both
             elif kind is not None:
-                raise UserError(
+                fault = UserError(
                     f"{flag}: the files differ in column {name!r}: {known} in {origin[name]}, "
                     f"{kind} in {path}{hint}"
                 )
-    return pa.schema([(n, pa.string() if kind is None else kind) for n, kind in merged.items()])
+                faults.setdefault(name, fault)
+    schema = pa.schema([(n, pa.string() if kind is None else kind) for n, kind in merged.items()])
+    return schema, faults
 
 
 def beyond_64_bits(name: str, values: Collection[int], reader: str) -> str:
@@ -83,3 +89,31 @@ def beyond_64_bits(name: str, values: Collection[int], reader: str) -> str:
         "bits: different ones become one. If they are ids, read them as text: "
         f"{reader}(column_types={{{name!r}: pyarrow.string()}})"
     )
+
+
+def check_same(
+    first: pa.Schema,
+    other: pa.Schema,
+    first_path: str,
+    other_path: str,
+    flag: str,
+    only: Collection[str] | None = None,
+) -> None:
+    """Raises UserError naming both files and the column in which they differ.
+
+    The order of the columns may differ: they are read by name. So may types of one meaning.
+    only: these columns; all of them where None.
+    """
+    if other.equals(first):
+        return
+    for name in dict.fromkeys((*first.names, *other.names)):
+        kinds = [
+            schema.field(name).type if name in schema.names else None for schema in (first, other)
+        ]
+        same = None not in kinds and same_meaning(kinds[0]) == same_meaning(kinds[1])
+        if not same and (only is None or name in only):
+            told = ["missing" if kind is None else str(kind) for kind in kinds]
+            raise UserError(
+                f"{flag}: the files differ in column {name!r}: {told[0]} in {first_path}, "
+                f"{told[1]} in {other_path}"
+            )

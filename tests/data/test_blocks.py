@@ -341,4 +341,4 @@ def test_types_of_json_lines_are_those_of_all_files(tmp_path):
     )
     (tmp_path / "c.jsonl").write_text('{"n": "text"}\n')
     with pytest.raises(UserError, match=r"'n': double in .*a\.jsonl, string in .*c\.jsonl"):
-        open_reader(str(tmp_path), FLAG).schema()
+        read_all(tmp_path)

@@ -96,3 +96,39 @@ def test_files_whose_types_mean_the_same_are_read_together(tmp_path, ending):
     assert [batch.to_pylist() for batch in read] == [
         [{"a": str(number), "b": number}] for number in range(len(kinds))
     ]
+
+
+UNLIKE = {
+    "csv": ("a,b\n1,x\n", "b,c,a\n2,3,0.5\n", "a\n7\n"),
+    "jsonl": ('{"a": 1, "b": "x"}', '{"b": 2, "c": [3], "a": 0.5}', '{"a": 7, "c": "x"}'),
+}
+
+
+@pytest.mark.parametrize("ending", UNLIKE)
+def test_text_files_that_differ_in_columns_that_nobody_reads_are_read(tmp_path, ending):
+    """Told where the column is read; a file may lack one, have one more, or another type."""
+    for number, text in enumerate(UNLIKE[ending]):
+        (tmp_path / f"{number}.{ending}").write_text(text)
+    reader = open_reader(str(tmp_path), FLAG)
+    assert [source.records for source in reader.sources()] == [1, 1, 1]
+    faults = reader.faults()
+    assert sorted(faults) == ["b", "c"]
+    for name in faults:
+        wrong = open_reader(str(tmp_path), FLAG, columns=["a", name])
+        with pytest.raises(UserError, match=f"^--training-data: the files differ.* {name!r}"):
+            list(wrong.read(wrong.names()[0], 0, 1))
+    reader.narrow({"a"})
+    read = [batch for name in reader.names() for batch in reader.read(name, 0, 1)]
+    assert [batch.to_pylist() for batch in read] == [[{"a": 1.0}], [{"a": 0.5}], [{"a": 7.0}]]
+
+
+def test_a_text_file_beyond_those_looked_at_may_differ_in_columns_that_nobody_reads(tmp_path):
+    for number in range(40):
+        (tmp_path / f"{number:02}.csv").write_text(f"a,b\n{number},{'x' if number == 39 else 1}\n")
+    reader = open_reader(str(tmp_path), FLAG)
+    with pytest.raises(UserError, match=r"differ in column 'b': int64 in .*, string in .*39\.csv"):
+        reader.sources()
+    reader = open_reader(str(tmp_path), FLAG)
+    reader.narrow({"a"})
+    assert len(reader.sources()) == 40
+    assert next(reader.read(reader.names()[39], 0, 1)).to_pylist() == [{"a": 39}]
