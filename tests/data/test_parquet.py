@@ -66,6 +66,27 @@ def test_a_row_group_that_stays_open_is_read_once(tmp_path, monkeypatch):
     assert begun == [[0], [1], [1], [1]]
 
 
+def test_small_row_groups_are_decoded_by_few_calls(tmp_path, monkeypatch):
+    """As many as are not much memory; where one lacks rows, no record of any is read."""
+    path = tmp_path / "records.parquet"
+    pq.write_table(pa.table({"a": range(40_000)}), path, row_group_size=5_000)
+    begun = []
+    iterate = pq.ParquetFile.iter_batches
+
+    def iter_batches(self, **options):
+        begun.append([*options["row_groups"]])
+        for batch in iterate(self, **options):
+            yield batch.slice(0, len(batch) - (len(begun) > 2))
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", iter_batches)
+    reader = open_reader(str(path), FLAG)
+    assert rows(reader.read(str(path), 0, 40_000)) == [{"a": i} for i in range(40_000)]
+    assert begun == [[0, 1, 2, 3, 4, 5], [6, 7]]
+    found = open_reader(str(path), FLAG).read(str(path), 0, 40_000)
+    with pytest.raises(UserError, match=r"rows 1 to 30000: .*row groups 0 to 5 have 29996 rows, an"):
+        next(found)
+
+
 def test_only_the_columns_asked_for_are_read(tmp_path):
     path = tmp_path / "records.parquet"
     pq.write_table(pa.table({"a": [1, 2], "b": ["x", "y"], "c": [[1], []]}), path)
