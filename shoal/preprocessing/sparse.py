@@ -43,7 +43,7 @@ class ToSparse(ListLayer):
             raise ValueError(f"{self.name}: give padding, to drop it from dense lists")
         if values.shape.rank == 0:
             raise ValueError(f"{self.name}: without a separator the input needs an axis")
-        places = tf.where(tf.not_equal(values, tf.constant(self.padding, values.dtype)))
+        places = tf.where(self.no_padding(values))
         return tf.SparseTensor(places, tf.gather_nd(values, places), tf.shape(values, tf.int64))
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:

@@ -105,12 +105,13 @@ class ListLayer(PreprocessingLayer):
             values = elements_where(lambda element: tf.not_equal(element, ""), values)
         elif values.shape.rank == 0:
             raise ValueError(f"{self.name}: without a separator the input needs an axis")
-        if self.padding is None:
-            return values
+        return values if self.padding is None else elements_where(self.no_padding, values)
+
+    def no_padding(self, values: Any) -> Any:
+        """Which elements of a dense tensor are none of the padding."""
         if self.padding != self.padding:  # NaN, which equals nothing
-            return elements_where(lambda element: ~tf.math.is_nan(element), values)
-        padding = tf.constant(self.padding, values.dtype)
-        return elements_where(lambda element: tf.not_equal(element, padding), values)
+            return ~tf.math.is_nan(values)
+        return tf.not_equal(values, tf.constant(self.padding, values.dtype))
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

@@ -16,7 +16,6 @@ ROWS = np.random.default_rng(3).normal(size=(COUNT, DIM)).astype(np.float32)
 
 LISTS = st.lists(st.lists(st.integers(0, COUNT - 1), max_size=4), min_size=1, max_size=5)
 PADDED = st.lists(st.lists(st.integers(PADDING, 3), min_size=4, max_size=4), min_size=1, max_size=5)
-WORDS = st.lists(st.text(st.sampled_from("ab,ä"), max_size=6), min_size=1, max_size=5)
 
 
 def cells(sparse):
@@ -24,36 +23,6 @@ def cells(sparse):
     places = [tuple(place) for place in sparse.indices.numpy().tolist()]
     assert places == sorted(places)
     return dict(zip(places, sparse.values.numpy().tolist(), strict=True))
-
-
-@given(PADDED)
-@settings(deadline=None, max_examples=examples(30))
-def test_padding_is_dropped(lists):
-    matrix = tf.constant(lists, tf.int64)
-    assert ToRagged(padding=PADDING)(matrix).to_list() == [
-        [value for value in each if value != PADDING] for each in lists
-    ]
-    sparse = ToSparse(padding=PADDING)(matrix)
-    assert cells(sparse) == {
-        (i, j): value
-        for i, each in enumerate(lists)
-        for j, value in enumerate(each)
-        if value != PADDING
-    }
-    assert sparse.dense_shape.numpy().tolist() == [len(lists), 4]
-
-
-@given(WORDS)
-@settings(deadline=None, max_examples=examples(30))
-def test_strings_are_split_and_empty_elements_dropped(words):
-    expected = [
-        [each.encode() for each in word.split(",") if each not in ("", "b")] for word in words
-    ]
-    assert ToRagged(",", padding="b")(tf.constant(words)).to_list() == expected
-    sparse = ToSparse(",", padding="b")(tf.constant(words))
-    assert cells(sparse) == {
-        (i, j): value for i, each in enumerate(expected) for j, value in enumerate(each)
-    }
 
 
 def forms(lists, weights):
