@@ -46,10 +46,14 @@ class RecordIOReader(BlockReader):
         size = file.size()
         offset = record = 0
         while offset < size:
-            _, _, _, length, count = _head(file.read_at(_HEAD.size, offset), 0, record)
-            offset += _HEAD.size + length
+            head = file.read_at(_HEAD.size, offset)
+            _, checksum, compressor, length, count = _head(head, 0, record)
+            begin, offset = offset + _HEAD.size, offset + _HEAD.size + length
             if offset > size:
                 raise DamagedError(record, "the file ends within the chunk of this record")
+            if not count:  # no range has it; no checksum is of the head, which may be wrong
+                body = file.read_at(length, begin)
+                _records(_body(body, checksum, compressor, record), 0, record)
             record += count
             yield count, offset
 
@@ -113,6 +117,8 @@ def _records(body: bytes, count: int, first: int) -> list[bytes]:
         if begin > size or (offset := begin + unpack(body, offset)[0]) > size:
             raise DamagedError(first + position, "the record is longer than its chunk")
         records.append(body[begin:offset])
+    if offset < size:
+        raise DamagedError(first, "the chunk that begins here has more records than its head says")
     return records
 
 

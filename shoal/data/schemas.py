@@ -47,7 +47,7 @@ def merged_schema(
     files: name and columns of each. same_columns: each must have every column.
     hint: what to do about a difference, for the error.
 
-    A column without a value in any file may hold anything: a string. The error of a column that
+    A column without a value in any file, or in its lists, may hold anything: a string. The error of a column that
     differs names two files; it matters to who reads the column.
     """
     merged: dict[str, pa.DataType | None] = {}
@@ -77,8 +77,14 @@ def merged_schema(
                     f"{kind} in {path}{hint}"
                 )
                 faults.setdefault(name, fault)
-    schema = pa.schema([(n, pa.string() if kind is None else kind) for n, kind in merged.items()])
-    return schema, faults
+    return pa.schema([(name, _known(kind)) for name, kind in merged.items()]), faults
+
+
+def _known(kind: pa.DataType | None) -> pa.DataType:
+    """A type without null in it, of which Arrow makes JSON lists that are broken."""
+    if kind is None or pa.types.is_null(kind):
+        return pa.string()
+    return pa.list_(_known(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def beyond_64_bits(name: str, values: Collection[int], reader: str) -> str:

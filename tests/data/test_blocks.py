@@ -250,6 +250,12 @@ def test_a_damaged_recordio_is_named(tmp_path):
     assert "row 3: the checksum of the chunk" in refused(path)
     path.write_bytes(b"not a recordio file at all")
     assert "row 1: no chunk begins" in refused(path)
+    write_recordio(path, [b"abc"] * 3)
+    for count in (2, 0):
+        data = bytearray(path.read_bytes())
+        data[16] = count
+        path.write_bytes(data)
+        assert "row 1: the chunk that begins here has more records than its head" in refused(path)
 
 
 def test_a_bad_json_line_is_named(tmp_path):
@@ -309,6 +315,17 @@ def test_json_lines_are_as_pythons_json_reads_them(tmp_path, objects):
     if any(each["a"] >= 1 << 63 for each in objects):
         assert reader.schema().field("a").type == pa.uint64()
     assert reader.doubts() == []
+
+
+def test_json_lists_without_a_value_are_lists_of_nothing(tmp_path):
+    objects = [{"a": [None, None], "b": [[]]}, {"a": [], "b": [[], None]}]
+    write_lines(tmp_path / "a.jsonl", [json.dumps(each).encode() for each in objects])
+    reader = open_reader(str(tmp_path / "a.jsonl"), FLAG)
+    assert [str(each) for each in reader.schema().types] == [
+        "list<item: string>",
+        "list<item: list<item: string>>",
+    ]
+    assert values(reader, *reader.names(), 0, 2) == objects
 
 
 def test_json_integers_that_no_type_holds_are_doubted(tmp_path):
