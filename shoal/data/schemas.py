@@ -47,8 +47,8 @@ def merged_schema(
     files: name and columns of each. same_columns: each must have every column.
     hint: what to do about a difference, for the error.
 
-    A column without a value in any file, or in its lists, may hold anything: a string. The error of a column that
-    differs names two files; it matters to who reads the column.
+    A column without a value in any file, or in its lists, may hold anything: a string. The error
+    of a column that differs names two files; it matters to who reads the column.
     """
     merged: dict[str, pa.DataType | None] = {}
     origin: dict[str, str] = {}
