@@ -6,14 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.feather as feather
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shoal.data import open_reader
 from shoal.errors import UserError
 from tests.data.counting import counted
 from tests.data.told import Told
-from tests.examples import examples
 
 FLAG = "--training-data"
 
@@ -92,35 +89,6 @@ def test_files_of_other_columns_are_told(tmp_path):
         feather.write_feather(pa.table(columns), str(tmp_path / f"{name}.feather"))
     with pytest.raises(UserError, match=r"column 'x': int64 in .*a\.feather, double in .*b\.feat"):
         open_reader(str(tmp_path), FLAG).sources()
-
-
-CHANGED = pa.table(
-    {
-        "a": [[i] * (i % 3) for i in range(20)],
-        "b": [f"n{i}" for i in range(20)],
-        "c": pa.array([[1.0, 2.0]] * 20, pa.list_(pa.float32(), 2)),
-        "d": pa.array(["a text of more than twelve bytes"] * 20, pa.string_view()),
-    }
-)
-
-
-@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
-@settings(max_examples=examples(200))
-@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
-def test_whatever_byte_is_changed_records_are_read_or_refused(tmp_path, new, place, bit):
-    path = tmp_path / "changed.arrow"
-    with new(path, CHANGED.schema) as writer:
-        writer.write_table(CHANGED, max_chunksize=7)
-    content = bytearray(path.read_bytes())
-    content[place % len(content)] ^= 1 << bit
-    path.write_bytes(content)
-    try:
-        reader = open_reader(str(path), FLAG)
-        (source,) = reader.sources()
-        for batch in reader.read(source.name, 0, source.records):
-            batch.to_pylist()
-    except UserError:
-        return
 
 
 def test_offsets_beyond_the_values_are_refused_with_the_batch(tmp_path):

@@ -1,7 +1,6 @@
-"""TFRecord, RecordIO, text and JSON lines: any ranges that partition a file give it back."""
+"""TFRecord, RecordIO, text and JSON lines: what is special to them, and errors."""
 
 import gzip
-import itertools
 import json
 import struct
 import zlib
@@ -10,32 +9,12 @@ import cramjam
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from shoal.data import JsonLinesReader, RecordIOWriter, Source, blocks, lines, open_reader
+from shoal.data import JsonLinesReader, RecordIOWriter, Source, blocks, open_reader
 from shoal.errors import UserError
 from tests.data.told import Told
-from tests.examples import examples
 
 FLAG = "--training-data"
-RECORDS = st.lists(st.binary(max_size=30), min_size=1, max_size=40)
-LINES = st.lists(
-    st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"").replace(b"\r", b"")),
-    min_size=1,
-    max_size=40,
-)
-OBJECTS = st.lists(
-    st.fixed_dictionaries(
-        {
-            "id": st.integers(-(2**63), 2**63 - 1),
-            "text": st.text(st.characters(codec="utf-8"), max_size=8),
-            "ids": st.lists(st.integers(0, 9), max_size=3),
-        }
-    ),
-    min_size=1,
-    max_size=30,
-)
 
 
 def write_tfrecord(path, records):
@@ -60,78 +39,6 @@ def values(reader, source, start, end):
         for batch in reader.read(source, start, end)
         for value in (batch.column(0).to_pylist() if batch.num_columns == 1 else batch.to_pylist())
     ]
-
-
-def check_partition(path, records, cuts, monkeypatch, block):
-    """Ranges between any cuts, one after the other, are the whole file in order.
-
-    block: least bytes of a block; up to four make a run.
-    """
-    monkeypatch.setattr(blocks, "RUN_BYTES", 4 * block)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", block)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
-    reader = open_reader(str(path), FLAG)
-    assert reader.sources() == [Source(str(path), len(records))]
-    bounds = [0, *sorted(cut % (len(records) + 1) for cut in cuts), len(records)]
-    read = [
-        value
-        for start, end in itertools.pairwise(bounds)
-        for value in values(reader, str(path), start, end)
-    ]
-    monkeypatch.undo()
-    assert read == records
-
-
-PROPERTY = settings(max_examples=examples(60))
-CUTS = st.lists(st.integers(0, 1000), max_size=5)
-
-
-@PROPERTY
-@given(records=RECORDS, cuts=CUTS, block=st.integers(1, 100))
-def test_ranges_of_tfrecord(tmp_path, monkeypatch, records, cuts, block):
-    write_tfrecord(tmp_path / "a.tfrecord", records)
-    check_partition(tmp_path / "a.tfrecord", records, cuts, monkeypatch, block)
-
-
-@PROPERTY
-@given(
-    records=RECORDS,
-    cuts=CUTS,
-    block=st.integers(1, 100),
-    chunk=st.integers(1, 60),
-    compressor=st.sampled_from(["snappy", "gzip", "none"]),
-)
-def test_ranges_of_recordio(tmp_path, monkeypatch, records, cuts, block, chunk, compressor):
-    path = tmp_path / "a.recordio"
-    write_recordio(path, records, compressor=compressor, chunk_bytes=chunk)
-    check_partition(path, records, cuts, monkeypatch, block)
-
-
-@PROPERTY
-@given(records=LINES, cuts=CUTS, block=st.integers(1, 100), read=st.integers(1, 9))
-def test_ranges_of_text(tmp_path, monkeypatch, records, cuts, block, read):
-    write_lines(tmp_path / "a.txt", records)
-    monkeypatch.setattr(lines, "READ_BYTES", read)
-    check_partition(tmp_path / "a.txt", records, cuts, monkeypatch, block)
-
-
-@PROPERTY
-@given(
-    records=OBJECTS,
-    cuts=CUTS,
-    block=st.integers(1, 200),
-    blanks=st.lists(st.sampled_from([b"", b" ", b"\t\r"]), max_size=30),
-    ended=st.booleans(),
-)
-def test_ranges_of_json_lines(tmp_path, monkeypatch, records, cuts, block, blanks, ended):
-    # Lists that are empty all over have no type; a value in the first object gives one.
-    records = [{**records[0], "ids": [1]}, *records]
-    written = [json.dumps(record).encode() for record in records]
-    for place, blank in enumerate(blanks):  # anywhere, several in a row too
-        written.insert(place * place % (len(written) + 1), blank)
-    text = b"\n".join(written) + b"\n" * ended
-    (tmp_path / "a.jsonl").write_bytes(text)
-    check_partition(tmp_path / "a.jsonl", records, cuts, monkeypatch, block)
 
 
 def test_large_files_have_several_blocks(tmp_path):
@@ -286,35 +193,6 @@ def test_brackets_in_texts_and_of_other_lines_are_not_deep(tmp_path):
     write_lines(tmp_path / "a.jsonl", [json.dumps(each).encode() for each in objects * 60])
     reader = open_reader(str(tmp_path / "a.jsonl"), FLAG)
     assert values(reader, *reader.names(), 0, 120) == objects * 60
-
-
-@settings(max_examples=examples(100))
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "a": st.integers(0, 2**64 - 1),
-                "b": st.lists(st.integers(0, 2**64 - 1), max_size=2),
-                "c": st.sampled_from(["2024-01-01", "2024-01-01 10:00:00", "x"]),
-                "d": st.lists(st.sampled_from(["2024-01-01", "2024-01-01T00:00:00Z"]), max_size=2),
-                "e": st.floats(allow_nan=False, allow_infinity=False),
-                "f": st.booleans() | st.none(),
-            }
-        ),
-        min_size=1,
-        max_size=20,
-    )
-)
-def test_json_lines_are_as_pythons_json_reads_them(tmp_path, objects):
-    path = tmp_path / "a.jsonl"
-    write_lines(path, [json.dumps(each).encode() for each in objects])
-    reader = open_reader(str(path), FLAG)
-    (source,) = reader.sources()
-    read = [row for batch in reader.read(str(path), 0, source.records) for row in batch.to_pylist()]
-    assert read == objects
-    if any(each["a"] >= 1 << 63 for each in objects):
-        assert reader.schema().field("a").type == pa.uint64()
-    assert reader.doubts() == []
 
 
 def test_json_lists_without_a_value_are_lists_of_nothing(tmp_path):
