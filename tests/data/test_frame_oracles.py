@@ -81,7 +81,7 @@ def value(each):
     return each.encode() if isinstance(each, str) else each
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(15))
 @given(table=tables(), cut=st.integers(0, 20))
 def test_the_same_columns_of_each(tmp_path, table, cut):
     expected = {

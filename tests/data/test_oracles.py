@@ -76,7 +76,7 @@ def same(found, expected):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(20))
 @given(data=st.data(), size=st.integers(1, 60))
 def test_ranges_are_what_another_library_wrote_and_reads(tmp_path, name, data, size):
     path, form = tmp_path / name, FORMATS[name]
@@ -114,7 +114,7 @@ def damaged(draw, data):
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "a.db"])
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(data=st.data(), size=st.integers(1, 60), sample=st.sampled_from([1 << 20, 100]))
 def test_damaged_files_are_refused_or_as_another_library_reads_them(
     tmp_path, name, data, size, sample

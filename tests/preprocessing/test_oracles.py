@@ -123,7 +123,7 @@ LAYERS = [hashing, lookup, discretization, log_round, round_identity, normalizer
 
 
 @pytest.mark.parametrize("drawn", LAYERS, ids=lambda each: each.__name__)
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_values_are_those_of_numpy_in_each_form(drawn, data):
     layer, values, expected = data.draw(drawn())
@@ -149,7 +149,7 @@ def test_values_are_those_of_numpy_in_each_form(drawn, data):
     np.testing.assert_array_equal(found.dense_shape, sparse.dense_shape)
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(20))
 @given(
     words=st.lists(WORDS, min_size=1, max_size=6),
     separator=st.sampled_from([",", ", ", "ä"]),
@@ -174,7 +174,7 @@ def check_sparse(found, lists):
     assert found.values.numpy().tolist() == [*cells.values()]
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(20))
 @given(
     matrix=st.integers(1, 4).flatmap(
         lambda width: st.lists(
@@ -199,7 +199,7 @@ def test_padding_is_dropped_wherever_it_stands(matrix, padding):
     np.testing.assert_array_equal(sparse.dense_shape, array.shape)
 
 
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(20))
 @given(data=st.data(), rows=st.integers(1, 4), columns=st.integers(1, 3))
 def test_columns_are_joined_with_their_offsets(data, rows, columns):
     offsets = data.draw(st.lists(st.integers(-100, 2**40), min_size=columns, max_size=columns))
