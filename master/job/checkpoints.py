@@ -281,6 +281,7 @@ class Checkpoints:
             self._instructions.append(RemoveCheckpoints(surplus))
         copies = self._work.copies
         copies.checkpoint_taken(taken.number, [each.number for each in self.kept.all])
+        self._work.taken_back.clear()
         if final and self._last.has_all(self._phases.returns):
             self._phases.saved(now)
         self._yields = True

@@ -47,8 +47,10 @@ class Departures:
 
     def ask(self, start: Start, seconds: float, now: float) -> None:
         """A server was told to end, and will be killed after so many seconds."""
-        self._until[start] = now + SHARE * seconds
-        self._seconds[start] = seconds
+        for by_start, value in ((self._until, now + SHARE * seconds), (self._seconds, seconds)):
+            for over in [each for each in by_start if each.process == start.process]:
+                del by_start[over]
+            by_start[start] = value
 
     def waits(self, start: Start, now: float) -> bool:
         """Whether the rows of a server that asked may still begin to move."""
@@ -57,7 +59,7 @@ class Departures:
 
     def closed(self, start: Start) -> None:
         """A server takes no more pushes; so the others that wait take a checkpoint with it."""
-        self._closed.add(start)
+        _note(self._closed, start)
         self._refuse_all()
 
     def serving(self, members: Membership) -> bool:
@@ -72,11 +74,12 @@ class Departures:
     @uses_heard
     def refuse(self, start: Start) -> None:
         """A server takes a checkpoint, and does not wait any more."""
-        self._given_up.add(start)
+        _note(self._given_up, start)
 
     def _refuse_all(self) -> None:
         """All that wait take a checkpoint."""
-        self._given_up.update(self._until)
+        for start in self._until:
+            _note(self._given_up, start)
 
     def end(self) -> None:
         """The master is about to end: nobody is to wait for a move that has not begun."""
@@ -88,7 +91,7 @@ class Departures:
 
     def left(self, member: ServerMember) -> None:
         """A server has given away what it had."""
-        self._gone.add(_start_of(member))
+        _note(self._gone, _start_of(member))
 
     def due(self, members: Membership, now: float) -> list[int]:
         """The servers, by index, whose rows are to move now.
@@ -109,6 +112,12 @@ class Departures:
             return [each.id.index for each in leaving]
         self._refuse_all()
         return []
+
+
+def _note(starts: set[Start], start: Start) -> None:
+    """Put a server's start in the place of its earlier ones, which are over."""
+    starts -= {each for each in starts if each.process == start.process}
+    starts.add(start)
 
 
 def _start_of(member: ServerMember) -> Start:

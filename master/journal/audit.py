@@ -47,7 +47,7 @@ class Auditor:
         self._coverage = Coverage((), job.config.num_epochs)
         self._open: dict[ProcessId, list[Death]] = {}
         self._wall = self._time = 0.0
-        self._given_up = self._taken_back = 0
+        self._given_up = 0
         self.lost = 0
         self.deaths: list[Death] = []
         self.unprotected: list[str] = []
@@ -129,11 +129,10 @@ class Auditor:
         for interval in given_up[self._given_up :]:
             self._coverage.add(interval)
         self._given_up = len(given_up)
-        taken_back = self._job.work.taken_back
-        for interval in taken_back[self._taken_back :]:
+        for interval in self._job.work.taken_back:
             self._coverage.add(interval)
             self.lost += len(interval.span) * (interval.kind == "lost")
-        self._taken_back = len(taken_back)
+        self._job.work.taken_back.clear()
 
     def _task_reported(
         self,
@@ -179,7 +178,7 @@ class Auditor:
         self._open.clear()
         self._close()
         before, self._coverage = self._coverage, self._coverage.emptied()
-        self._given_up = self._taken_back = 0
+        self._given_up = 0
         for interval in in_model:
             self._coverage.add(interval)
         lost, found = before.difference(self._coverage)

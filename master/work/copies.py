@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from shoal.master.work.applied import AppliedPush, LastPush, sequence_of
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.known_pushes import Incarnation, KnownPushes
+from shoal.master.work.known_pushes import KnownPushes
 from shoal.master.work.lease_book import LeaseBook
 from shoal.master.work.lease_copies import (
     UNKNOWN,
@@ -37,7 +37,7 @@ from shoal.master.work.lease_copies import (
     part_of,
     possible_head,
 )
-from shoal.master.work.lost_pushes import LostOfServer, LostPushes
+from shoal.master.work.lost_pushes import Incarnation, LostOfServer, LostPushes
 from shoal.master.work.ranges import minus, union
 from shoal.master.work.settled import Settled
 from shoal.master.work.spans import Interval
@@ -169,7 +169,7 @@ class Copies:
         Returns what is to be trained again, beside the rest of its lease.
         """
         key = worker, incarnation
-        self._pushes.fenced(key, pushes)
+        self._pushes.fenced(key, pushes, self._begun)
         leases = [each for each in self._open.values() if (each.worker, each.incarnation) == key]
         for lease in leases:
             del self._open[lease.task]
@@ -240,6 +240,8 @@ class Copies:
         key = told.worker, told.incarnation
         if restart is None or restart.has is None or key in restart.met:
             return 0, []
+        if self._pushes.forgotten(key):
+            return 0, []  # a late word, older than all checkpoints that are kept
         restart.met.add(key)
         has = restart.has.get(told.worker)
         after = sequence_of(has, told.incarnation)
@@ -313,6 +315,9 @@ class Copies:
             self._servers,
             self._last,
         )
+        forgotten = self._pushes.forget(limit, self._leases.holds, self.lost)
+        for restart in self._restarts.values():
+            restart.met -= forgotten
 
     # ------------------------------------------------------------ servers come and leave
 
@@ -322,6 +327,7 @@ class Copies:
         present: those that are not absent, by index. The others begin anew when they are back.
         """
         self._servers = servers
+        self._pushes.have_servers(servers)
         self._restarts = {at: each for at, each in self._restarts.items() if at in present}
 
     # ------------------------------------------------------------ resuming
@@ -360,30 +366,29 @@ class Copies:
         """
         before = self._begun_with.get(number, math.inf)
         self._restarts = {}
-        self._pushes.resumed()
+        same_servers = bool(shards) and servers == self._servers and number != self._foreign
         if not shards:
             self._servers, self._foreign = servers, 0
             self._leases.clear()
             self._open = {}
-            self._pushes.forget()
+            self._pushes.resumed(self.lost, same_servers=same_servers)
             self._settled.begin(in_model)
             return
         self._settled = self._settled.at(before)
         if number == self._foreign:
             self._leases.clear()
-            self._pushes.forget()
         else:
             self._cut(shards, before, now)
         self._open = {}
-        if servers != self._servers or number == self._foreign:
+        if not same_servers:
             # No push counts as applied there: what the new servers have, these leases do not say.
             # What older checkpoints have is not known any more.
             self._settled.add(self._leases, self._servers, self._last)
             self._leases.clear()
             self._servers, self._foreign = servers, number
-            self._pushes.forget()
             self._begun_with = {number: self._begun_with.get(number, self._begun)}
             self._settled.stand_on(number, servers)
+        self._pushes.resumed(self.lost, same_servers=same_servers)
 
     def _cut(self, shards: Sequence[Iterable[LastPush]], before: float, now: float) -> None:
         """Have of all leases what these shards of a checkpoint have; before: as in `in_shards`."""

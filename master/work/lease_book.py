@@ -145,6 +145,10 @@ class LeaseBook:
                 del self._loose[key]
         self._sought = None
 
+    def holds(self, key: Key) -> bool:
+        """Whether a lease of this worker's is not packed."""
+        return key in self._loose
+
     def loose(self) -> Iterator[Lease]:
         """Those that are not packed: all that are open, or of which a server has not everything."""
         for leases in self._loose.values():

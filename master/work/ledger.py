@@ -39,16 +39,12 @@ class Account:
 
     Settled records are numbers, and intervals only where they are the exception:
 
-    repeats: trained more than once, as "touched".
-    not_done: the rest of a lease that ended the job, as "failed".
     given_up: single records given up in every epoch and ranges given up in one, in the order of
         their ends, as "failed".
     taken_back: counted as trained and trained again, as "lost", and also as "touched" where some
-        server still has it.
+        server still has it. Since the last checkpoint only: an audit takes them event by event.
     """
 
-    repeats: list[Interval] = field(default_factory=list)
-    not_done: list[Interval] = field(default_factory=list)
     given_up: list[Interval] = field(default_factory=list)
     taken_back: list[Interval] = field(default_factory=list)
     _trained_once: int = 0
@@ -58,14 +54,13 @@ class Account:
     def clear(self) -> None:
         """Forget everything: the job goes on from another model."""
         self._trained_once = self._repeated = self._failed = 0
-        for kept in (self.repeats, self.not_done, self.given_up, self.taken_back):
-            kept.clear()
+        self.given_up.clear()
+        self.taken_back.clear()
 
     def in_model(self, fate: Fate) -> None:
         """These records are in the model from which the job was resumed."""
         if fate.counts["trained"] + fate.counts["touched"] > 1:
             self._repeated += len(fate.span)
-            self.repeats.append(Interval("touched", fate.epoch, fate.span))
         else:
             self._trained_once += len(fate.span)
 
@@ -75,9 +70,6 @@ class Account:
         Those in the head that an earlier lease had trained count as repeated.
         """
         repeated = max(0, min(end, task.trained_before) - start)
-        if repeated and (span := task.span) is not None:
-            head = Span(span.source, span.start + start, span.start + start + repeated)
-            self.repeats.append(Interval("touched", task.epoch, head))
         self._repeated += repeated
         self._trained_once += end - start - repeated
 
@@ -86,11 +78,9 @@ class Account:
         self._failed += len(span)
         self.given_up.append(Interval("failed", epoch, span))
 
-    def left_undone(self, epoch: int, span: Span) -> None:
+    def left_undone(self, span: Span) -> None:
         """The job ends by a task, of which these records are not trained."""
         self._failed += len(span)
-        if len(span):
-            self.not_done.append(Interval("failed", epoch, span))
 
     def lost(self, piece: Piece) -> bool:
         """These records counted as trained, and will be trained again.

@@ -8,10 +8,16 @@ sequence numbers, whose union is the loss. No I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from shoal.master.work.ids import WorkerId
+
+Incarnation = tuple[WorkerId, int]
+"""One start of a worker; its pushes are numbered from 1."""
+
+SUM = -1
+"""In an incarnation's place: all that are told apart no more, whose pushes are numbered through."""
 
 Range = tuple[int, int]
 """Pushes of an incarnation of a worker: after the first number, up to the second."""
@@ -31,17 +37,33 @@ class LostPushes:
 class LostOfServer:
     """What all incarnations of one server have lost."""
 
-    _ranges: dict[tuple[WorkerId, int], list[Range]] = field(default_factory=dict)
+    _ranges: dict[Incarnation, list[Range]] = field(default_factory=dict)
+    _closed: int = 0  # of incarnations that nobody can name again
 
     @property
     def count(self) -> int:
         """How many pushes."""
-        return sum(_length(ranges) for ranges in self._ranges.values())
+        return self._closed + sum(_length(ranges) for ranges in self._ranges.values())
 
-    def new(self, lost: Iterable[LostPushes]) -> int:
-        """How many of these are not counted yet."""
-        with_them = LostOfServer(dict(self._ranges))
-        return with_them.add(lost)
+    def has(self, of: Incarnation) -> bool:
+        """Whether it has lost any of an incarnation's."""
+        return of in self._ranges
+
+    def sum_up(self, of: Incarnation, pushes: int) -> int:
+        """Tell an incarnation, of which it has had so many, from the sum no more.
+
+        Returns by how many the sum grows: all of them, and what it had lost beyond.
+        """
+        ranges = self._ranges.pop(of, [])
+        if lost := _length(ranges):
+            key = of[0], SUM
+            self._ranges[key] = [(0, _length(self._ranges.get(key, ())) + lost)]
+        return _length(_union([*ranges, (0, pushes)]))
+
+    def close(self, known: Container[Incarnation]) -> None:
+        """Only these may be named from now on; of all others the number is kept."""
+        for of in [each for each in self._ranges if each not in known]:
+            self._closed += _length(self._ranges.pop(of))
 
     def add(self, lost: Iterable[LostPushes]) -> int:
         """Count these; returns how many were not counted before."""

@@ -179,28 +179,6 @@ class TaskBoard:
             for span in spans:
                 yield Interval("planned", epoch, span)
 
-    def settled(self) -> list[Interval]:
-        """What was trained, by leases that have ended, as "trained" and "touched".
-
-        The latter as well where a lease that is not ended, or not begun, has the records.
-        """
-        coverage = Coverage(self.sources, self._epochs.count)
-        account = self._account
-        for interval in (*self._planned(), *account.given_up, *account.not_done):
-            coverage.add(interval)
-        found = list(account.repeats)
-        leased = (lease.task for lease in self._leases.values())
-        for task in (*self._lost, *self._requeued, *leased, *self._queue):
-            assert task.span is not None
-            coverage.add(Interval("open", task.epoch, task.span))
-            if before := task.trained_before:
-                head = replace(task.span, end=task.span.start + before)
-                found.append(Interval("touched", task.epoch, head))
-        for fate in coverage.fates():
-            if fate.counts["planned"] and fate.counts.total() == 1:
-                found.append(Interval("trained", fate.epoch, fate.span))
-        return found
-
     def waits(self, task_id: int) -> bool:
         """Whether the task of this id was never given out."""
         queued = any(task.id == task_id for task in (*self._lost, *self._requeued))
@@ -423,7 +401,7 @@ class TaskBoard:
         lease = self._leases.pop(task_id)
         span = lease.task.span
         assert span is not None
-        self._account.left_undone(lease.task.epoch, replace(span, start=span.start + lease.done))
+        self._account.left_undone(replace(span, start=span.start + lease.done))
 
     def ledger(self) -> Ledger:
         """The counts of this moment."""
@@ -435,7 +413,7 @@ class TaskBoard:
         return self._account.given_up
 
     @property
-    def taken_back(self) -> Sequence[Interval]:
+    def taken_back(self) -> list[Interval]:
         """As of `Account`."""
         return self._account.taken_back
 

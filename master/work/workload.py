@@ -125,7 +125,7 @@ class Workload:
         return self.board.given_up
 
     @property
-    def taken_back(self) -> Sequence[Interval]:
+    def taken_back(self) -> list[Interval]:
         """Training records that are trained again, as `TaskBoard.taken_back`."""
         return self.board.taken_back
 

@@ -3,6 +3,7 @@
 import pytest
 
 from shoal.master.fences import Said
+from shoal.master.job.departures import Departures
 from shoal.master.job.instructions import (
     FenceWorker,
     MoveSlots,
@@ -293,3 +294,16 @@ def test_a_worker_that_began_while_a_server_was_absent_has_lost_nothing_there():
     job.job.task_reported(w(1), 0, task.id, Done(), 3, 4.0)
     assert job.job.work.ledger.trained == 10
     assert not any("trained again" in each for each in job.job.record.messages)
+
+
+def test_of_each_server_only_the_last_start_that_was_told_to_end_is_known():
+    departures = Departures()
+    for incarnation in range(50):
+        start = Start(ServerId(1), incarnation)
+        departures.ask(start, 60.0, 1.0)
+        departures.closed(start)
+        departures.refuse(start)
+        assert departures.known(start)
+    assert [len(each) for each in vars(departures).values() if isinstance(each, (dict, set))] == [
+        *(1, 1, 1, 0, 1)
+    ]
