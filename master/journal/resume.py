@@ -40,6 +40,8 @@ from shoal.proto import shoal_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
+_PUT_BACK = "Put back the undamaged files of the journal, or begin anew with --overwrite"
+
 
 @dataclass
 class _Given:
@@ -271,17 +273,23 @@ def given_by(job: RecordedJob, events: Iterable[Event]) -> list[Interval]:
 
 
 def _refuse_unknown(job: RecordedJob, shards: Iterable[Iterable[LastPush]]) -> None:
-    """Raise UserError if a shard has a push of a task that the journal never gave out."""
+    """Raise UserError if a shard has a push that came after an event which the journal lacks."""
     board = job.work.board
-    for push in (push for shard in shards for push in shard):
+    pushes = [push for shard in shards for push in shard]
+    if (lease := job.work.copies.unreported(pushes)) is not None:
+        raise UserError(
+            f"the journal's end is missing: {lease.worker}.{lease.incarnation} has pushed what it "
+            f"computed after task {lease.task}, and the journal has no report of that one. It "
+            f"would be trained again. {_PUT_BACK}"
+        )
+    for push in pushes:
         member = job.members.workers.get(push.worker)
         later = member is not None and push.incarnation > member.incarnation
         if later or (push.task and (not board.sources or board.waits(push.task))):
             raise UserError(
                 f"the journal's end is missing: {push.worker}.{push.incarnation} has pushed what "
                 f"it computed of task {push.task}, which the journal never gave out. It would be "
-                "trained again. Put back the undamaged files of the journal, or begin anew with "
-                "--overwrite"
+                f"trained again. {_PUT_BACK}"
             )
 
 

@@ -351,6 +351,19 @@ class Copies:
                 ]
         return found
 
+    def unreported(self, pushes: Iterable[LastPush]) -> Lease | None:
+        """A lease that has not ended here, of whose worker there is a push of a later one.
+
+        A worker pushes nothing of the next task before the report of the last one is answered.
+        """
+        for push in pushes:
+            key = push.worker, push.incarnation
+            order = self._leases.order_of(key, push.task)
+            for lease in self._open.values():
+                if (lease.worker, lease.incarnation) == key and lease.order < order:
+                    return lease
+        return None
+
     def resumed(
         self,
         servers: int,

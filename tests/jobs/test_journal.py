@@ -84,7 +84,7 @@ def the_model_has_each_record_once(folder, tmp_path):
     assert set(counts.values()) == {1}
 
 
-FORGOTTEN = "(ends with event .* has seen event|which the journal never gave out)"
+FORGOTTEN = "(ends with event .* has seen event|the journal's end is missing)"
 """Which of them goes by what the servers had heard when they were killed."""
 
 

@@ -363,6 +363,7 @@ class PushingWorld:
         self.fences.clear()
         self.fixing = None
         shards = tuple(tuple(held.last.values()) for held in self.taken[taken.number])
+        assert all(self.job.work.copies.unreported(shard) is None for shard in shards)
         self.job.resumed(
             f"resumed {self.times_resumed}",
             {"num_ps": servers},

@@ -107,6 +107,7 @@ class World:
 
     def in_checkpoint(self, number, shards):
         """What is in a checkpoint; a job read from the journal says the same."""
+        assert all(self.job.work.copies.unreported(shard) is None for shard in shards)
         intervals = merged(self.job.work.copies.in_shards(number, shards))
         if self.states:
             first = max(self.states)

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.errors import UserError
+from shoal.master.journal.resume import _refuse_unknown
+from shoal.master.work.applied import LastPush
+from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.units import Source
 from tests.master.journal.resumed_world import World
+from tests.master.strategies import begun, take, w
 
 
 @pytest.mark.slow
@@ -35,3 +41,15 @@ def test_the_ledger_is_what_the_model_holds(seed, logs, kills, bad):
     assert len(repeated) <= report.records["more"]
     assert min(first.values()) >= 1
     assert min(second.values()) >= 1
+
+
+def test_a_push_after_a_task_whose_report_is_missing_is_refused_by_name():
+    job = begun(DataDescribed((Source("t", 80),)))
+    task = take(job, w(0))
+    ahead = job.task_ahead_wanted(w(0), 0, task.id, 1.0)
+    of_task = LastPush(w(0), 0, 2, task.id, 10)
+    _refuse_unknown(job, ((of_task,),))
+    after = LastPush(w(0), 0, 3, ahead.id, 5)
+    missing = rf"journal's end is missing: worker-0\.0 has pushed .* after task {task.id}, and"
+    with pytest.raises(UserError, match=missing):
+        _refuse_unknown(job, ((of_task,), (after,)))
