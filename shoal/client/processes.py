@@ -1,8 +1,8 @@
 """Finding and ending the processes of one job on this machine.
 
 The last resort: a job's master ends its own processes. Here they are recognised by
-what their command line names, the job's configuration file, so that nothing else is
-ever touched.
+what their command line names, one of shoal's modules and the job's configuration file,
+so that nothing else is ever touched: an editor may have been given the same file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END_SECONDS = 10.0
 
 
 def job_processes(config_path: Path) -> list[int]:
-    """Process ids whose arguments have `--config` followed by `config_path`.
+    """Process ids of `python -m shoal.ROLE` with `--config` followed by `config_path`.
 
     Zombies do not count: they have ended and hold nothing.
     """
@@ -33,7 +33,11 @@ def job_processes(config_path: Path) -> list[int]:
             arguments = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it ended meanwhile
-        if wanted in (arguments[i : i + 2] for i in range(len(arguments))):
+        pairs = [arguments[i : i + 2] for i in range(len(arguments) - 1)]
+        if wanted in pairs and any(
+            flag == b"-m" and module.startswith(b"shoal.")
+            for flag, module in pairs[: pairs.index(wanted)]
+        ):
             found.append(int(entry.name))
     return found
 

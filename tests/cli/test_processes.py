@@ -1,0 +1,22 @@
+"""Which processes are taken for a job's, and ended with it."""
+
+import subprocess
+import sys
+
+from shoal.client.processes import job_processes, kill_job
+
+WAITS = "import sys; print(flush=True); sys.stdin.read()"
+
+
+def test_a_program_that_was_given_a_jobs_file_is_none_of_its_processes(tmp_path):
+    path = tmp_path / "job.json"
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS, "--config", str(path), "-m", "shoal.master"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as program:
+        program.stdout.readline()
+        assert job_processes(path) == []
+        assert kill_job(path) == 0
+        program.stdin.close()
+        assert program.wait() == 0
