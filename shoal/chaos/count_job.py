@@ -54,8 +54,10 @@ class Source:
     users: Int64
 
 
-def write_input(folder: Path, *, records: int = RECORDS, users: int = USERS, seed: int = 0) -> None:
-    """Write the data: record numbers from 0, none twice, each with one of `users` user ids.
+def write_input(
+    folder: Path, *, records: int = RECORDS, users: int = USERS, seed: int = 0, first: int = 0
+) -> None:
+    """Write the data: record numbers from `first`, none twice, each with one of `users` user ids.
 
     Some users are much more frequent than others. Raises UserError if the folder holds
     other files, OSError if it cannot be written.
@@ -69,7 +71,7 @@ def write_input(folder: Path, *, records: int = RECORDS, users: int = USERS, see
     draw = random.Random(f"count {seed}")
     ids = [draw.randrange(-(1 << 63), 1 << 63) for _ in range(users)]
     drawn = np.array([ids[int(users * draw.random() ** 3)] for _ in range(records)], np.int64)
-    numbers = np.arange(records, dtype=np.int64)
+    numbers = np.arange(first, first + records, dtype=np.int64)
     # Of unequal length, so that no task of one ends where one of the other does.
     parts = np.split(np.stack([numbers, drawn]), [records // 3], axis=1)
     for name, part in zip(_FILES, parts, strict=True):
@@ -78,9 +80,9 @@ def write_input(folder: Path, *, records: int = RECORDS, users: int = USERS, see
 
 
 def read_input(folder: Path) -> list[Source]:
-    """The data that `write_input` wrote."""
+    """The data that `write_input` wrote there, or into its folders, in the order of names."""
     sources = []
-    for path in sorted(folder.glob("*.parquet")):
+    for path in sorted(folder.rglob("*.parquet")):
         table = pq.read_table(path)
         columns = [table[name].to_numpy() for name in ("record", "user")]
         sources.append(Source(str(path), *columns))

@@ -18,6 +18,9 @@ FILES = {
 }
 """What can be damaged -> globs below the job's folder."""
 
+LEFT = {"trained": ("checkpoints/trained*",)}
+"""What a job leaves at its end, too."""
+
 _LEFT_OUT = (".shm", "-shm", ".lock", ".partial")
 """Ends of names of files that hold nothing, or nothing that outlives a process."""
 
@@ -41,7 +44,7 @@ class Damage:
 
 def files_of(job_dir: Path, what: str) -> list[Path]:
     """The files of a journal, log or checkpoint that hold something, sorted."""
-    found = {path for pattern in FILES[what] for path in job_dir.glob(pattern)}
+    found = {path for pattern in (FILES | LEFT)[what] for path in job_dir.glob(pattern)}
     return sorted(
         path
         for path in found

@@ -19,6 +19,7 @@ PHASES = ("starting", "training", "saving", "evaluating", "exporting")
 
 KILL, PAUSE, CUT, FILL = "kill", "pause", "cut", "fill"
 HANG, STORAGE, HALF_SENT, NO_ROOM = "hang", "storage", "half-sent", "no-room"
+SCALE, LEAVE = "scale", "leave"
 
 FAIL = "fail"
 """What storage may do beside HANG."""
@@ -191,6 +192,27 @@ class LeaveNoRoom(Fault):
     """A process is killed, and there is no room to start it again."""
 
     kind = NO_ROOM
+
+
+@dataclass(frozen=True)
+class Scale(Fault):
+    """The job is to have so many servers. Of the soak only: `shoal scale` is there for people."""
+
+    kind = SCALE
+
+    servers: int = 1
+
+    @property
+    def details(self) -> list[str]:
+        """See Fault."""
+        return [f"to {self.servers} servers"]
+
+
+@dataclass(frozen=True)
+class Leave(Fault):
+    """A server is told to end (SIGTERM), as before its machine goes: it gives its rows away."""
+
+    kind = LEAVE
 
 
 def random_kills(count: int, seed: int, workers: int, servers: int) -> list[Fault]:

@@ -61,6 +61,13 @@ class Probe:
         """Where a server was last; None if that is not known."""
         return self._servers[index] or None if index < len(self._servers) else None
 
+    def scale(self, servers: int) -> bool:
+        """Ask for so many servers; False: the master is away, or wants no more of them."""
+        address, request = self.folder.master_address(), pb.ScaleJobRequest(num_servers=servers)
+        if address is None:
+            return False
+        return self._call("master", 0, address, methods.SCALE_JOB, request) is not None
+
     def close(self) -> None:
         """Close the connections."""
         for connection in self._connections.values():

@@ -13,17 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import shoal.counting
 from shoal.base.job_folder import JobFolder
-from shoal.chaos.count import Comparison, compare
-from shoal.chaos.count_job import admit_after_of, read_input
+from shoal.chaos.count import Comparison, Part, compare
+from shoal.chaos.count_job import read_input
 from shoal.chaos.damage import Damage, damaged
-from shoal.chaos.faults import DisturbStorage, Fault, Kill
+from shoal.chaos.faults import DisturbStorage, Fault, Kill, Leave, Scale
 from shoal.chaos.faulty import behind_urls
 from shoal.chaos.watcher import Action, Watcher
 from shoal.client.display import Display
 from shoal.client.following import Interruptions
 from shoal.client.local import resume_job, run_job
 from shoal.config.job import JobConfig
+from shoal.config.table_options import table_options
 from shoal.errors import UserError
 from shoal.proto import faults
 from shoal.result import JobFailedError, JobResult
@@ -40,7 +42,8 @@ class Outcome:
     state: as JobResult's, or "died" where it ended without a result. result: None then.
     failure: why it did not succeed, in words. audit: as `shoal audit --json` prints it, and
     audit_text for people; problems: what makes the run a bad one, in words. servers: how
-    many it had at its end. comparison: of `counted`.
+    many it had at its end. comparison: of `counted`. between: what was done before to the
+    files of the job that this one continues from.
     """
 
     state: str
@@ -52,6 +55,7 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
     servers: int = 0
     comparison: Comparison | None = None
+    between: str = ""
 
     @property
     def not_done(self) -> list[Action]:
@@ -209,27 +213,47 @@ def run_disturbed(
     return outcome
 
 
-def counted(config: JobConfig, outcome: Outcome) -> None:
+def counted(config: JobConfig, outcome: Outcome, before: Sequence[Part] = ()) -> None:
     """Compare the rows of a job that counts with its audit, and note what is wrong.
 
-    config: of the job, as `count_job.count_values` has it, resolved.
+    config: of the job, as `count_job.count_values` has it, resolved. before: of the series.
     """
     output = Path(config.output)
     if not outcome.audit or not (output / "manifest.json").is_file():
         outcome.problems.append("no row could be counted: there is no export, or no audit")
         return
+    parts = [*before, part_of(config, outcome, before)]
     comparison = outcome.comparison = compare(
-        output,
-        read_input(Path(config.training_data)),
-        config.num_epochs,
-        outcome.audit,
-        outcome.servers,
-        admit_after_of(config.table),
+        output, parts, outcome.servers, table_options(config.table)
     )
     if comparison.differs:
         outcome.problems.append("the model's rows are not as input and audit say")
     if comparison.lost and outcome.state == "succeeded":
         outcome.problems.append("the job has lost updates and says that it succeeded")
+
+
+def part_of(config: JobConfig, outcome: Outcome, before: Sequence[Part] = ()) -> Part:
+    """What a job had to train, of files that none before has trained on. It has an audit."""
+    known = {source.name for part in before for source in part.sources}
+    sources = [each for each in read_input(Path(config.training_data)) if each.name not in known]
+    total = config.num_epochs * sum(len(each.records) for each in sources)
+    trained = sum(outcome.audit["records"][name] for name in ("once", "more", "failed"))
+    # The model of --count has no rule that ends training early; one that is like it may.
+    stopped = config.model_zoo != shoal.counting.__path__[0] and trained < total
+    sync = outcome.result.sync if outcome.result is not None else None
+    return Part(
+        sources,
+        config.num_epochs,
+        outcome.audit,
+        stopped=stopped,
+        moved=any(
+            isinstance(action.fault, Scale | Leave) and action.at is not None
+            for action in outcome.actions
+        ),
+        gradients=config.gradients_per_update if config.sync else 1,
+        short=sync["short"] if sync else 0,
+        batch=config.minibatch_size,
+    )
 
 
 @contextmanager

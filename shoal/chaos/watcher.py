@@ -25,8 +25,10 @@ from shoal.chaos.faults import (
     Fill,
     Hang,
     Kill,
+    Leave,
     LeaveNoRoom,
     Pause,
+    Scale,
     SendHalves,
     Target,
 )
@@ -172,6 +174,8 @@ class Watcher:
             return True
         if isinstance(fault, DisturbStorage):
             return self._disturb(action, fault)
+        if isinstance(fault, Scale):
+            return self._scale(action, fault.servers)
         (target,) = fault.targets
         if target.role == JOB:
             self._note(action)
@@ -191,6 +195,12 @@ class Watcher:
         match action.fault:
             case Kill():
                 return kill_process(self._job.config, target.role, target.index)
+            case Leave():
+                process = process_of(self._job.config, target.role, target.index)
+                there = process is not None and signal_process(
+                    self._job.config, process, signal.SIGTERM
+                )
+                return process if there else None
             case Pause():
                 return self._pause(action, target)
             case Fill():
@@ -273,6 +283,11 @@ class Watcher:
         self._last(action, faulty.begin(self._faults, fault, self._config).unlink)
         self._note(action)
         return True
+
+    def _scale(self, action: Action, servers: int) -> bool:
+        if done := self._probe.scale(servers):
+            self._note(action)
+        return done
 
     def _while_there(self, action: Action, path: Path, content: str = "") -> None:
         path.write_text(content)

@@ -1,5 +1,6 @@
 """The comparison of a job's rows with its data and its audit, on rows made by hand."""
 
+import dataclasses
 import math
 from collections import Counter
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.chaos.count import compare
+from shoal.chaos.count import Part, compare
 from shoal.chaos.count_job import GROUPS, admit_after_of, read_input, write_input
 from shoal.counting import counts
 from shoal.errors import UserError
@@ -83,7 +84,7 @@ def a_range(source, start, end, *, kind, server, servers):
 
 
 def compared(folder, sources, ranges, servers):
-    return compare(folder, sources, EPOCHS, {"ranges": ranges}, servers)
+    return compare(folder, [Part(sources, EPOCHS, {"ranges": ranges})], servers)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -133,11 +134,69 @@ def test_with_admission_a_record_has_the_times_from_the_admitting_one_on(
         i: n - admit_after + 1 for i, n in rows["records"].items() if n >= admit_after
     }
     write_export(tmp_path, rows)
-    audit = {"ranges": [repeated]}
-    comparison = compare(tmp_path, sources, EPOCHS, audit, 2, admit_after)
+    parts = [Part(sources, EPOCHS, {"ranges": [repeated]})]
+
+    def compared_with(admit_after):
+        return compare(tmp_path, parts, 2, {"records": {"admit_after": admit_after}})
+
+    comparison = compared_with(admit_after)
     assert not comparison.differs, comparison.lines()
-    assert compare(tmp_path, sources, EPOCHS, audit, 2, admit_after + 1).differs
-    assert compare(tmp_path, sources, EPOCHS, audit, 2, admit_after - 1).differs
+    assert compared_with(admit_after + 1).differs
+    assert compared_with(admit_after - 1).differs
+
+
+def test_where_rows_moved_a_range_of_one_server_gives_bounds(sources, tmp_path):
+    ranges = [
+        a_range(sources[0], 0, 4, kind="repeated", server=0, servers=2),
+        a_range(sources[1], 0, 4, kind="lost", server=1, servers=2),
+    ]
+    rows = rows_of(sources, [])  # neither came to pass where the servers of the start had the rows
+    write_export(tmp_path, rows)
+    parts = [Part(sources, EPOCHS, {"ranges": ranges}, moved=True)]
+    comparison = compare(tmp_path, parts, 2)
+    assert not comparison.differs, comparison.lines()
+    assert "80, expected 76 to 84" in "\n".join(comparison.lines())
+    rows["records"][int(sources[0].records[0])] += 2
+    write_export(tmp_path, rows)
+    assert compare(tmp_path, parts, 2).differs
+
+
+def test_a_stopped_job_trained_what_its_rows_and_its_audit_say(sources, tmp_path):
+    early = [dataclasses.replace(each, records=each.records[:5]) for each in sources]
+    early = [dataclasses.replace(each, users=each.users[:5]) for each in early]
+    write_export(tmp_path, rows_of(early, []))
+    audit = {"ranges": [], "records": {"once": 10 * EPOCHS, "more": 0}}
+    parts = [Part(sources, EPOCHS, audit, stopped=True)]
+    assert not compare(tmp_path, parts, 2).differs
+    assert compare(tmp_path, [dataclasses.replace(parts[0], stopped=False)], 2).differs
+    audit["records"]["once"] += 1
+    comparison = compare(tmp_path, parts, 2)
+    assert comparison.differs
+    assert "by the rows 20 records were trained, by the audit 21" in "\n".join(comparison.lines())
+    rows = rows_of(early, [])
+    rows["users"][int(early[0].users[0])] -= 1
+    write_export(tmp_path, rows)
+    assert compare(tmp_path, parts, 2).counts[1].differences
+
+
+def test_an_update_of_two_gradients_halves_them_but_for_short_ones(sources, tmp_path):
+    rows = rows_of(sources, [])
+    halves = {name: {key: n / 2 for key, n in each.items()} for name, each in rows.items()}
+    write_export(tmp_path, halves)
+    part = Part(sources, EPOCHS, {"ranges": []}, gradients=2, batch=3)
+    assert not compare(tmp_path, [part], 2).differs
+    for name in halves:
+        halves[name][min(halves[name])] += 0.5  # one record of a gradient alone
+    write_export(tmp_path, halves)
+    assert compare(tmp_path, [part], 2).differs
+    assert not compare(tmp_path, [dataclasses.replace(part, short=1)], 2).differs
+
+
+def test_a_series_has_trained_the_data_of_all_its_jobs(sources, tmp_path):
+    write_export(tmp_path, rows_of(sources, []))
+    parts = [Part([each], EPOCHS, {"ranges": []}) for each in sources]
+    assert not compare(tmp_path, parts, 2).differs
+    assert compare(tmp_path, parts[1:], 2).differs
 
 
 def test_an_option_of_a_table_that_is_no_count_is_refused():

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.chaos.count import compare
+from shoal.chaos.count import Part, compare
 from shoal.chaos.count_job import INPUT, read_input
 from tests.jobs.running import arguments_of, audited, completed
 
@@ -177,7 +177,7 @@ def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
     rows["vector"][rows["id"].index(17)][0] -= 1
     pq.write_table(pa.table(rows), table)
     sources = read_input(tmp_path / ("job" + INPUT))
-    comparison = compare(folder, sources, 2, audited(JobFolder(tmp_path / "job")), 1)
+    comparison = compare(folder, [Part(sources, 2, audited(JobFolder(tmp_path / "job")))], 1)
     assert comparison.differs
     assert "DIFFERENCE: records: 17 of ps-0: expected 2, found 3" in comparison.lines()
 
