@@ -12,7 +12,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-times test-processors test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak soak-sweeps soak-sync soak-moves annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
 # The packages that deploy/dependencies.py names for $(1), with a line for each that is fetched.
@@ -278,30 +278,16 @@ bench-scale: build/extensions
 bench-autoscale: build/extensions
 	$(BIN)/python benchmarks/autoscale.py
 
-# Random faults until 300 were survived: build/soak.json. FAULTS=30 SEED=7 for fewer and others;
+# Random faults until 400 were survived: build/soak.json. FAULTS=30 SEED=7 for fewer and others;
 # SOAK=--continue adds to what is there, SOAK="--kinds patience" leaves out whatever dies.
-FAULTS ?= 300
+FAULTS ?= 400
 SEED ?= 1
 soak: build/extensions
 	$(BIN)/python benchmarks/soak.py --faults $(FAULTS) --seed $(SEED) $(SOAK)
 
-# A hundred kills of servers whose tables are swept, against a job without: KILLS=20 for fewer.
-KILLS ?= 100
-soak-sweeps: build/extensions
-	$(BIN)/python benchmarks/soak_sweeps.py --kills $(KILLS) --seed $(SEED)
-
-# The same with --sync.
-soak-sync: build/extensions
-	$(BIN)/python benchmarks/soak_sweeps.py --kills $(KILLS) --seed $(SEED) --sync
-
 # What a move of rows between servers costs: build/bench/moves.json.
 bench-moves: build/extensions
 	$(BIN)/python benchmarks/moves.py build/bench
-
-# Two hundred moves of rows between servers that come and leave, with kills: MOVES=20 for fewer.
-MOVES ?= 200
-soak-moves: build/extensions
-	$(BIN)/python benchmarks/soak_moves.py --moves $(MOVES) --seed $(SEED)
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

@@ -1,0 +1,41 @@
+"""Jobs as the soak draws them: a series whose servers move, and rows with a cap."""
+
+import dataclasses
+from collections import Counter
+
+import pytest
+
+from shoal.chaos.faults import Kill, Leave, Scale, Target, When
+
+# tox tests the wheel, beside which the benchmarks are not.
+soak = pytest.importorskip("benchmarks.soak")
+
+pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
+
+FAULTS = [
+    Scale((Target("master"),), When(step=20), servers=3),
+    Kill((Target("ps", 2),), When(step=60)),
+    Leave((Target("ps", 0),), When(step=80)),
+]
+
+
+def test_two_days_with_moves_and_a_damaged_list_leave_every_row_exact(tmp_path, monkeypatch):
+    """The second day is refused by the list's name, which is then put back."""
+    drawn = soak.configuration
+    capped = {"table": "records.max_rows=800", "event_time": "record:s", "order": "time"}
+    fixed = capped | {"num_epochs": 1, "num_workers": 1, "num_ps": 2, "checkpoint_steps": 50}
+
+    def configuration(seed, jobs, day):
+        return dataclasses.replace(drawn(1, jobs, day), **fixed, durability="log", log_place="file")
+
+    monkeypatch.setattr(soak, "configuration", configuration)
+    monkeypatch.setattr(soak, "days_of", lambda seed: 2)
+    monkeypatch.setattr(soak, "faults_of", lambda *_: FAULTS)
+    monkeypatch.setattr(soak, "BETWEEN", 1.0)
+    monkeypatch.setattr(soak, "LEFT_BY_A_DAY", ("trained",))
+    entries = soak.series(1, tmp_path, 6, {})
+    assert [each["problems"] for each in entries] == [[], []]
+    kinds = sum((Counter(each["kinds"]) for each in entries), Counter())
+    assert kinds["scale"] == kinds["leave"] == kinds["kill"] == 2
+    assert "trained.json.gz" in entries[1]["between"]
+    assert list(tmp_path.iterdir()) == []
