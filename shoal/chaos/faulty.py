@@ -25,6 +25,9 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults
 
+FAILS = "the storage fails, as shoal chaos was told"
+"""What a call says that goes wrong."""
+
 PREFIX = f"{faults.FAULTY}://"
 
 FIELDS = {
@@ -109,7 +112,7 @@ class _Calls:
             if next(count) % found.every:
                 continue
             if found.how == FAIL:
-                raise OSError(errno.EIO, "the storage fails, as shoal chaos was told", path)
+                raise OSError(errno.EIO, FAILS, path)
             while _read(file) == found:
                 time.sleep(LOOK_SECONDS)
 

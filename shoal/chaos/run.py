@@ -19,7 +19,7 @@ from shoal.chaos.count import Comparison, Part, compare
 from shoal.chaos.count_job import read_input
 from shoal.chaos.damage import Damage, damaged
 from shoal.chaos.faults import DisturbStorage, Fault, Kill, Leave, Scale
-from shoal.chaos.faulty import behind_urls
+from shoal.chaos.faulty import FAILS, behind_urls
 from shoal.chaos.watcher import Action, Watcher
 from shoal.client.display import Display
 from shoal.client.following import Interruptions
@@ -130,6 +130,9 @@ class _DisturbedJob:
         damages = [each for each in done if each is not None]
         action.remarks += [each.what for each in damages] + ["there is no file"] * (None in done)
         refusal = self._resumed(changes)
+        while FAILS in refusal:  # each time another fault of storage, which is over by now
+            action.remarks.append("refused by a failing storage's name, and resumed again")
+            refusal = self._resumed(changes)
         if refusal and damages:
             if not all(each.is_named_in(refusal) for each in damages):
                 self.failure = f"the damage is refused without naming the file: {refusal}"
