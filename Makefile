@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-fast test-times test-processors test-kubernetes lint lint-style lint-imports lint-types bench-server \
+.PHONY: demo test test-fast test-times test-processors test-seeds test-kubernetes lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
@@ -160,8 +160,14 @@ build/locks/installed:
 	build/locks/venv/bin/pip install --quiet 'uv>=0.5'
 	touch $@
 
+# Kills and signals where a job's processes are forked from seeds of its own; `make test` has them
+# executed.
+test-seeds: build/extensions
+	$(KEPT) $(BIN)/python -m pytest tests/jobs --both-ways -k "own seeds" --numprocesses 4 \
+	  --dist loadfile --no-loadscope-reorder
+
 # What takes too long, or depends too much on others, for every change.
-nightly: audit fuzz deep test-processors
+nightly: audit fuzz deep test-processors test-seeds
 
 # The tests of what must not depend on the processor, as on each older one that this machine can be.
 test-processors: build/extensions

@@ -29,10 +29,17 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("repeatable", parent=settings.get_profile("search"), derandomize=True)
+settings.register_profile(
+    "repeatable", parent=settings.get_profile("search"), derandomize=True, max_examples=40
+)
 settings.register_profile("fast", parent=settings.get_profile("repeatable"), max_examples=20)
 settings.register_profile("deep", parent=settings.get_profile("search"), max_examples=1000)
 settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser):
+    text = "tests of kills and signals run with processes that are forked, and executed"
+    parser.addoption("--both-ways", action="store_true", help=text)
 
 
 def pytest_configure(config):

@@ -21,11 +21,12 @@ from shoal.errors import UserError
 from shoal.master.servers import ServerConnections
 from shoal.master.take_checkpoint import CheckpointTaker
 from tests.damage import Damager, watchdog
+from tests.examples import examples
 from tests.ps.groups import IDS, Group, restored
 
 pytestmark = pytest.mark.slow
 
-CASES = 300
+CASES = examples(300)
 SAMPLE = 4
 """Cases a test of which are also given to the command line as a process."""
 

@@ -5,10 +5,11 @@ import tracemalloc
 
 import pytest
 
+from tests.examples import examples
 from tests.fuzz.mutations import mutated
 from tests.fuzz.targets import TARGETS, Target, corpus
 
-INPUTS = 400
+INPUTS = examples(400)
 """Of each target: the same ones each time."""
 
 MEMORY_BYTES = 64 << 20

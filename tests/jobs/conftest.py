@@ -22,7 +22,14 @@ def movielens():
     return prepared_once(MOVIELENS, "train.parquet", lambda _: subprocess.run(command, check=True))
 
 
-@pytest.fixture(params=["own seeds", "executed"])
+def pytest_generate_tests(metafunc):
+    """Tests of `own` execute; with --both-ways, they fork from seeds of their own as well."""
+    if "own" in metafunc.fixturenames:
+        seeds = ["own seeds"] if metafunc.config.getoption("both_ways") else []
+        metafunc.parametrize("own", ["executed", *seeds], indirect=True)
+
+
+@pytest.fixture
 def own(request, monkeypatch):
     """The processes of a test's jobs start as those of a user's: not from seeds of the test run."""
     if request.param == "executed":

@@ -71,6 +71,7 @@ def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_p
     fields = {
         "count": True,
         "job_dir": tmp_path / "job",
+        "num_epochs": 1,
         "durability": "log",
         "kill": "job@step=120,remove=log",
     }
@@ -79,7 +80,7 @@ def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_p
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"kill job, remove log: removed log/ps-0000\S+$", done.stdout, re.MULTILINE)
     assert re.search(r"lost and trained again +[1-9]", done.stdout)
-    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
+    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 7,680", done.stdout)
 
 
 def test_storage_hangs_half_sent_requests_and_no_room_cost_time_only(tmp_path):
@@ -153,9 +154,10 @@ def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(
     fields = {
         "count": True,
         "job_dir": tmp_path / "job",
+        "num_epochs": 1,
         "durability": durability,
         "chaos_seed": seed,
-        "kill": f"job@step=200,{damage}=journal",
+        "kill": f"job@step=120,{damage}=journal",
     }
     line = arguments_of("chaos", **fields)
     done = completed(line)
@@ -163,11 +165,12 @@ def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(
     assert re.search(rf"kill job, {damage} journal: \w+ .*journal", done.stdout)
     if damage == "remove":
         assert "refused by name, undone" in done.stdout
-    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 15,360", done.stdout)
+    assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum 7,680", done.stdout)
 
 
 def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
-    fields = {"count": True, "job_dir": tmp_path / "job", "pause": "ps:0@step=20,seconds=0.2"}
+    fields = {"num_epochs": 1, "pause": "ps:0@step=20,seconds=0.2"}
+    fields |= {"count": True, "job_dir": tmp_path / "job"}
     line = arguments_of("chaos", **fields)
     done = completed(line)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -207,19 +210,19 @@ KILLS = {
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
 @pytest.mark.parametrize("flags", [{}, {"durability": "checkpoint"}], ids=["default", "retrain"])
 def test_a_server_that_dies_before_a_checkpoint_loses_nothing_for_good(tmp_path, kill, flags):
-    fields = {"count": True, "job_dir": tmp_path / "job", "kill": kill, **flags}
+    fields = {"count": True, "job_dir": tmp_path / "job", "num_epochs": 1, "kill": kill, **flags}
     done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PROBLEM" not in done.stdout
     assert re.search(r"  records +7,680 rows checked, +7,680 exact; sum", done.stdout)
     assert re.search(r"  groups +12 rows checked, +12 exact; sum", done.stdout)
-    assert re.search(r"trained exactly once +15,360$", done.stdout, re.MULTILINE)
+    assert re.search(r"trained exactly once +7,680$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
 @pytest.mark.parametrize("steps", [40, 0], ids=["checkpoints", "none"])
 def test_what_stays_lost_is_in_the_audit_row_by_row_and_no_success(tmp_path, kill, steps):
-    fields = {"count": True, "job_dir": tmp_path / "job", "kill": kill}
+    fields = {"count": True, "job_dir": tmp_path / "job", "num_epochs": 1, "kill": kill}
     fields |= {"durability": "checkpoint", "on_loss": "accept", "checkpoint_steps": steps}
     done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 1, done.stdout + done.stderr

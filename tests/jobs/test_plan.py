@@ -46,7 +46,7 @@ def test_a_plan_holds_the_rows_of_its_job(tmp_path, admit_after):
         "model_def": "clicks.custom_model",
         "training_data": tmp_path / "train.parquet",
         "embedding_threshold": 1000,
-        "minibatch_size": 64,
+        "minibatch_size": 128,
         "num_epochs": 2,
         "table": f"users.admit_after={admit_after}",
     }
@@ -61,12 +61,14 @@ def test_a_plan_holds_the_rows_of_its_job(tmp_path, admit_after):
     for each in compared.values():
         assert each["rows_predicted"]["low"] <= each["rows"] <= each["rows_predicted"]["high"]
     # The comparison is with what the servers held: each epoch has the same pushes.
-    pushes = [np.unique(table["user"][i : i + 64]) for i in range(0, RECORDS, 64)]
+    pushes = [np.unique(table["user"][i : i + 128]) for i in range(0, RECORDS, 128)]
     times = 2 * np.unique(np.concatenate(pushes), return_counts=True)[1]
     assert compared["users"]["rows"] == (times >= admit_after).sum()
     whole = json.loads(planned("--job", tmp_path / "job", "--json").output)
     for each in whole["compared"]:
         assert each["rows_predicted"]["value"] == pytest.approx(each["rows"])
+    if admit_after > 1:
+        return  # the text of a plan is the same
     shown = planned("--job", tmp_path / "job").output
     assert re.search(r"--num-ps 1 --ps-resource-request cpu=0.5,memory=\d+Mi", shown)
     assert "Against checkpoint" in shown

@@ -11,7 +11,7 @@ from tests.jobs.test_scale_servers import scaled
 
 pytestmark = pytest.mark.job
 
-EPOCHS = 30
+EPOCHS = 8
 
 
 @pytest.mark.parametrize(("place", "numbers"), [("file", (1, 3, 2)), ("peer", (2, 4, 2))])
@@ -25,7 +25,7 @@ def test_each_gradient_is_in_one_update_on_servers_that_come_leave_and_die(
         "train",
         tmp_path,
         "synchronous",
-        environment={"GATES": "step-4", faults.VARIABLE: str(kills)},
+        environment={"GATES": "step-4", "APART": "0.5", faults.VARIABLE: str(kills)},
         training_data=numbered[0],
         output=tmp_path / "out",
         num_ps=3,
@@ -44,6 +44,7 @@ def test_each_gradient_is_in_one_update_on_servers_that_come_leave_and_die(
         for servers, point in zip(numbers, points, strict=True):
             faults.arm(kills, point)
             scaled(job, servers)
+        job.open("hurry")
         ended = job.ended().succeeded()
     assert list(kills.iterdir()) == []
     total, rows = applied(tmp_path / "out")
@@ -60,7 +61,8 @@ def test_the_model_is_that_of_a_job_whose_servers_stay_bit_for_bit(clicks, tmp_p
             "train",
             tmp_path,
             name,
-            model_def="small.custom_model",
+            environment={"APART": "0.5"},
+            model_def="small_at_gates.custom_model",
             training_data=clicks,
             output=tmp_path / f"{name}-out",
             minibatch_size=25,
@@ -74,6 +76,7 @@ def test_the_model_is_that_of_a_job_whose_servers_stay_bit_for_bit(clicks, tmp_p
             job.wait_status("training", lambda status: status.records_done > 0)
             for servers in numbers:
                 scaled(job, servers)
+            job.open("hurry")
             job.ended().succeeded()
         return model(tmp_path / f"{name}-out")
 

@@ -15,8 +15,6 @@ import tensorflow as tf
 
 from shoal.layers import Embedding
 
-steps = 0
-
 
 def feed(dataset, mode, metadata):
     if mode == "training" and os.environ.get("SHOAL_TEST_SHUFFLE"):
@@ -37,10 +35,8 @@ def gated(ids, kind):
     """`ids`, once the gates of all of them were passed."""
 
     def wait(ids):
-        global steps
         if kind == "record":
-            steps += 1
-            gates.pass_gate(f"step-{steps}")
+            gates.pass_step()
         for number in ids.numpy().ravel():
             gates.pass_gate(f"{kind}-{number}")
         return ids

@@ -2,7 +2,8 @@
 
 The folder $SHOAL_TEST_GATE is the meeting point. At the gate NAME a worker writes its process id
 to NAME.reached, its temporary folder to NAME.folder, and waits for NAME.open. Only gates named in
-$SHOAL_TEST_GATES exist.
+$SHOAL_TEST_GATES exist. $SHOAL_TEST_APART: seconds that each step takes at least, until the gate
+"hurry" is open.
 """
 
 import os
@@ -11,6 +12,17 @@ import time
 from pathlib import Path
 
 NAMES = frozenset(os.environ.get("SHOAL_TEST_GATES", "").split())
+APART = float(os.environ.get("SHOAL_TEST_APART", "0"))
+steps = 0
+
+
+def pass_step():
+    """Wait at the gate of this process's next step, and for as long as steps are apart."""
+    global steps
+    steps += 1
+    pass_gate(f"step-{steps}")
+    if APART and not (Path(os.environ["SHOAL_TEST_GATE"]) / "hurry.open").exists():
+        time.sleep(APART)
 
 
 def pass_gate(name):

@@ -13,10 +13,11 @@ from shoal.master.journal import journal as journals
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.reading import read
 from tests.damage import Damager, outcome, watchdog
+from tests.examples import examples
 from tests.master.random_jobs import RandomJob, plain
 from tests.master.strategies import config
 
-CASES = 100
+CASES = examples(100)
 TORN = ("cut", "zeroed", "empty")
 """What a machine that stops may leave of the end of a file too: nobody was answered because
 of that. Whether somebody was is known elsewhere: the journal's position is in the shards."""

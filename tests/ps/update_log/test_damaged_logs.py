@@ -7,10 +7,11 @@ import pytest
 
 from shoal.ps.update_log import replay
 from tests.damage import Damager, watchdog
+from tests.examples import examples
 from tests.ps.logged import content, lost
 from tests.ps.update_log.written_log import PUSHES, Written
 
-CASES = 20
+CASES = examples(20)
 """For each of three logs."""
 
 
