@@ -276,7 +276,7 @@ class ServerWork:
         """Tell the job of the checkpoints that are there."""
         if self._job.config.command == "train":
             found = self._taker.found()
-            self._job.apply(lambda job, _: job.checkpoints.found(found))
+            self._job.apply(lambda job, now: job.checkpoints_found(found, now))
 
     def _take_checkpoint(self, final: bool) -> None:
         try:

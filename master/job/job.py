@@ -379,6 +379,11 @@ class Job:
         """A checkpoint is complete."""
         self.checkpoints.taken(taken, final, now)
 
+    def checkpoints_found(self, there: Sequence[Taken], now: float) -> None:
+        """Those that a new master finds, oldest first: they may be others than events tell of."""
+        del now
+        self.checkpoints.found(there)
+
     def checkpoint_recovered(self, taken: Taken, base: int, replayed: int, now: float) -> None:
         """A checkpoint was made of checkpoint `base` (0: of the beginning) and the log after it.
 

@@ -51,7 +51,12 @@ class KeptCheckpoints:
 
     def found(self, there: Sequence[Taken]) -> None:
         """These were taken before the master was started, oldest first."""
-        self.all = [each for each in there if each.number not in self._given_up]
+        known = {(each.number, each.nonce): each for each in self.all}  # with the time it took
+        self.all = [
+            known.get((each.number, each.nonce), each)
+            for each in there
+            if each.number not in self._given_up
+        ]
 
     def add(self, taken: Taken) -> None:
         """A checkpoint is complete, the newest one."""

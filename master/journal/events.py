@@ -151,6 +151,7 @@ EVENTS: Mapping[str, Callable[..., bool] | None] = {
     "checkpoint_fixed": None,
     "checkpoint_taken": None,
     "checkpoint_recovered": None,
+    "checkpoints_found": lambda job, there: bool(there or job.checkpoints.kept.all),
     "checkpoint_failed": None,
     "checkpoint_refused": None,
     "fail": lambda job, failure: not job.ended,  # noqa: ARG005

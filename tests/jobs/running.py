@@ -29,6 +29,7 @@ from shoal.security.identities import client_identity
 from shoal.seed import kinds
 from shoal.seed.pool import Pool, named_folder
 from shoal.seed.starting import prepared
+from tests.master.journal.replayed import replay_differences
 from tests.waiting import PATIENCE, until
 
 ZOO = Path(__file__).with_name("zoo")
@@ -161,12 +162,14 @@ class RunningJob:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, error, *_):
         self.process.kill()
         self.process.wait()
         kill_job(self.folder.config)
         for connection in self._connections.values():
             connection.close()
+        if error is None:
+            assert not replay_differences(self.folder.journal)
 
     # ------------------------------------------------------------ looking
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from google.protobuf.message import Message
 
 from shoal.config.job import JobConfig
+from shoal.master.job.heard import HEARD
 from shoal.master.job.instructions import (
     ApplyUpdate,
     FenceWorker,
@@ -70,8 +71,9 @@ def state(
     if (slots or hasattr(value, "__dict__")) and not plain:
         if id(value) not in known:
             fields = {name: getattr(value, name) for name in slots} or vars(value)
+            left_out = HEARD_AGAIN | skip | HEARD.get(type(value), frozenset())
             known[id(value)] = {
-                name: inner(each) for name, each in fields.items() if name not in HEARD_AGAIN | skip
+                name: inner(each) for name, each in fields.items() if name not in left_out
             }
         return known[id(value)]
     return repr(value)
