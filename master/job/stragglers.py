@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shoal.master.job.autoscaling import IN_TRAINING, trains
+from shoal.master.job.heard import hears
 from shoal.master.job.membership import Membership
 from shoal.master.job.stage_times import (
     WorkerTime,
@@ -36,6 +37,7 @@ class Straggler:
     why: str
 
 
+@hears("_began", "_before", "_slow")
 class Stragglers:
     """Those of one job. seconds: of a window."""
 

@@ -9,6 +9,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from google.protobuf.message import Message
@@ -46,6 +47,11 @@ HEARD_AGAIN = {
 """What a new master learns by itself, by the names of the fields."""
 
 
+def is_cached(attribute: Any) -> bool:
+    """Whether a class computes it once it is asked for, which is no state."""
+    return isinstance(attribute, cached_property)
+
+
 def state(
     value: Any, *, skip: frozenset[str] = frozenset(), known: dict[int, Any] | None = None
 ) -> Any:
@@ -72,6 +78,7 @@ def state(
         if id(value) not in known:
             fields = {name: getattr(value, name) for name in slots} or vars(value)
             left_out = HEARD_AGAIN | skip | HEARD.get(type(value), frozenset())
+            left_out |= {name for name, each in vars(type(value)).items() if is_cached(each)}
             known[id(value)] = {
                 name: inner(each) for name, each in fields.items() if name not in left_out
             }
