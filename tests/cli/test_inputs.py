@@ -120,12 +120,9 @@ def test_a_syntax_error_is_shown_with_its_line(project):
 
 
 def test_data_are_opened_before_the_start(project):
-    (project / "other.csv").write_text("a,lable\n1,0\n")
-    code, error = train(data="*.csv")
-    assert code == 2
-    assert "--training-data: the files differ" in error
     (project / "bad.parquet").write_bytes(b"nothing")
-    error = train(data="bad.parquet")[1]
+    code, error = train(data="bad.parquet")
+    assert code == 2
     assert error.startswith("Error: --training-data: ")
     assert "bad.parquet: cannot be read as Parquet" in error
 
