@@ -38,18 +38,11 @@ from shoal.proto.errors import WireError
 from tests.master.strategies import confirm, exited
 
 HEARD_AGAIN = {
-    *("last_seen", "stage_seconds", "_stage_seconds", "throughput", "loss"),
-    *("staleness", "age", "started", "answered", "_instructions"),
-    *("_joined", "_decided", "wants_checkpoint", "_blocks", "_steps_per_epoch", "_asked"),
-    "_sought",
+    *("_stage_seconds", "throughput", "loss", "_instructions"),
+    *("_joined", "_decided", "_blocks", "_steps_per_epoch", "_sought"),
     *("_note", "_inside", "_replaying", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
-"""What a new master learns by itself, by the names of the fields."""
-
-
-def is_cached(attribute: Any) -> bool:
-    """Whether a class computes it once it is asked for, which is no state."""
-    return isinstance(attribute, cached_property)
+"""What a new master learns by itself, by the names of the fields, beside those of HEARD."""
 
 
 def state(
@@ -78,7 +71,9 @@ def state(
         if id(value) not in known:
             fields = {name: getattr(value, name) for name in slots} or vars(value)
             left_out = HEARD_AGAIN | skip | HEARD.get(type(value), frozenset())
-            left_out |= {name for name, each in vars(type(value)).items() if is_cached(each)}
+            attributes = vars(type(value)).items()
+            # Computed once when it is asked for, which is no state.
+            left_out |= {name for name, each in attributes if isinstance(each, cached_property)}
             known[id(value)] = {
                 name: inner(each) for name, each in fields.items() if name not in left_out
             }
