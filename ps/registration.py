@@ -69,7 +69,7 @@ class Registration:
         self.synchronous = False
         self.workers = RegisteredWorkers(answerer)
         self.checkpoint = self.replayed = 0
-        self.restarted = False
+        self.restarted = self._whole = False
 
     @property
     def model(self) -> ServerModel:
@@ -113,7 +113,7 @@ class Registration:
         if request.HasField("caller"):
             # With --sync a version is an update, and a server that lacks one ends the job.
             if self.workers.again and not self.synchronous:
-                self._model.continue_from(request.known_version)
+                self._model.continue_from(request.known_version, whole=self._whole)
             self.workers.meet(
                 pb.LastPush(
                     identity=request.caller, task=request.task, records_done=request.records_done
@@ -233,7 +233,9 @@ class Registration:
 
         if self.log is not None and plan.replay:
             routing = self._ownership.routing
-            self._model, self.replayed, said = self.log.recover(restored, routing, self._progress)
+            self._model, self.replayed, self._whole, said = self.log.recover(
+                restored, routing, self._progress
+            )
             if self._model is not None and not found:
                 done = "it has restored its first values"
             done = f"{done}; {said}"

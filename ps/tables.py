@@ -144,12 +144,15 @@ class ServerModel:
         """The optimizers' last step."""
         return self.moments.step
 
-    def continue_from(self, known: int) -> None:
+    def continue_from(self, known: int, *, whole: bool) -> None:
         """Have a version above `known`, which a worker has seen of an earlier incarnation.
 
-        So versions never go back for it, and it takes the dense values anew.
+        So versions never go back for it, and it takes the dense values anew. whole: all that was
+        answered was done again. Then a version that is no newer than ours is as the worker saw it:
+        another one would only be a step more of a schedule, and of no push.
         """
-        self.moments.exceed(known)
+        if not whole or known > self.version:
+            self.moments.exceed(known)
 
     def freeze(self) -> FrozenDense:
         """Fix all rows as they are for their `snapshot`, and copy the dense slices.

@@ -431,11 +431,11 @@ class UpdateLog:
 
     def recover(
         self, restored: Restored, routing: Routing, progress: Progress
-    ) -> tuple[ServerModel | None, int, str]:
+    ) -> tuple[ServerModel | None, int, bool, str]:
         """Do the log of an earlier incarnation again, and go on writing it.
 
-        restored, routing, progress: as `replay.recover` takes them.
-        Returns the model, how many pushes were applied, and in words what was done.
+        restored, routing, progress: as `replay.recover` takes them. Returns the model, how many
+        pushes were applied, whether these are all that were answered, and in words what was done.
         """
         done = recover(
             self._sink, self._server, routing, restored, self._pushes, progress, self._pending
@@ -450,7 +450,7 @@ class UpdateLog:
                 else:
                     self._protection.exposed(done.why)
             some = f"{done.count} updates of its log were done again; " if done.count else ""
-            return done.model, done.count, f"{some}warning: {done.why}"
+            return done.model, done.count, False, f"{some}warning: {done.why}"
         done.base.applied.clear()
         done.base.applied.extend(applied_now(self._pushes))
         done.base.epoch = self._epoch
@@ -467,4 +467,4 @@ class UpdateLog:
         if done.slices and done.model is not None:
             self.append_slices(done.model.step, routing.epoch, routing.dense)()
         self._hold_again()
-        return done.model, done.count, f"{done.count} updates of its log were done again"
+        return done.model, done.count, True, f"{done.count} updates of its log were done again"

@@ -34,7 +34,8 @@ def test_a_job_writes_what_its_result_says(tmp_path, clicks):
     version, auc = found["evaluation/auc"]
     assert version == evaluation["version"]
     assert auc == pytest.approx(evaluation["metrics"]["auc"])
-    assert found["training/learning_rate"][1] == pytest.approx(0.01)
+    step, rate = found["training/learning_rate"]
+    assert rate == pytest.approx(0.01 * 0.9 ** (step / 40), rel=0.01)
     assert found["tables/rows"][1] == 640  # 600 users and 40 items
     assert found["training/loss"][0] == ended.result["versions"]["ps-0"]
     assert "training/staleness" in found
