@@ -55,6 +55,21 @@ def pytest_configure(config):
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(config))
+
+
+class Failures:
+    """Names each failed test at once: a run is long, and may end without its summary."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = crash.message.partition("\n")[0] if crash else report.when
+            self._config.get_terminal_writer().line(f"\nfailed: {report.nodeid}: {why}")
 
 
 def pytest_collection_modifyitems(items):

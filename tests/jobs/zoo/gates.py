@@ -2,8 +2,9 @@
 
 The folder $SHOAL_TEST_GATE is the meeting point. At the gate NAME a worker writes its process id
 to NAME.reached, its temporary folder to NAME.folder, and waits for NAME.open. Only gates named in
-$SHOAL_TEST_GATES exist. $SHOAL_TEST_APART: seconds that each step takes at least, until the gate
-"hurry" is open.
+$SHOAL_TEST_GATES exist. $SHOAL_TEST_APART: seconds that a process's first step takes at least,
+until the gate "hurry" is open. Later ones take longer and longer: steps go on, and the job does
+not end before the gate is opened.
 """
 
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 NAMES = frozenset(os.environ.get("SHOAL_TEST_GATES", "").split())
 APART = float(os.environ.get("SHOAL_TEST_APART", "0"))
+STEPS_TO_DOUBLE = 32
 steps = 0
 
 
@@ -22,7 +24,7 @@ def pass_step():
     steps += 1
     pass_gate(f"step-{steps}")
     if APART and not (Path(os.environ["SHOAL_TEST_GATE"]) / "hurry.open").exists():
-        time.sleep(APART)
+        time.sleep(APART * 2 ** (steps / STEPS_TO_DOUBLE))
 
 
 def pass_gate(name):
