@@ -236,6 +236,7 @@ class MasterService:
             request.left_out_why,
             request.steps_done,
             learning_rate=request.learning_rate,
+            pipeline=(request.pipeline_depth, request.pipeline_why),
         )
         answer = self._job.answer(
             lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)

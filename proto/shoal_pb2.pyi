@@ -1318,7 +1318,7 @@ class OfferGradientReply(_message.Message):
     def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal", "stacks", "steps_done", "learning_rate", "profile")
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal", "stacks", "steps_done", "learning_rate", "profile", "pipeline_depth", "pipeline_why")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1348,6 +1348,8 @@ class HeartbeatRequest(_message.Message):
     STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_WHY_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -1370,7 +1372,9 @@ class HeartbeatRequest(_message.Message):
     steps_done: int
     learning_rate: float
     profile: ProcessStacks
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., waits_for: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., busy_with: _Optional[str] = ..., longest_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks: _Optional[_Union[ProcessStacks, _Mapping]] = ..., steps_done: _Optional[int] = ..., learning_rate: _Optional[float] = ..., profile: _Optional[_Union[ProcessStacks, _Mapping]] = ...) -> None: ...
+    pipeline_depth: int
+    pipeline_why: str
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., waits_for: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., busy_with: _Optional[str] = ..., longest_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks: _Optional[_Union[ProcessStacks, _Mapping]] = ..., steps_done: _Optional[int] = ..., learning_rate: _Optional[float] = ..., profile: _Optional[_Union[ProcessStacks, _Mapping]] = ..., pipeline_depth: _Optional[int] = ..., pipeline_why: _Optional[str] = ...) -> None: ...
 
 class StepLoss(_message.Message):
     __slots__ = ("step", "task", "records_done", "version", "loss")
@@ -1736,7 +1740,7 @@ class Ledger(_message.Message):
     def __init__(self, total: _Optional[int] = ..., trained_once: _Optional[int] = ..., repeated: _Optional[int] = ..., failed: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
 
 class WorkerView(_message.Message):
-    __slots__ = ("worker", "state", "incarnation", "starts", "deaths", "task", "records_done", "waits_for", "stage_seconds")
+    __slots__ = ("worker", "state", "incarnation", "starts", "deaths", "task", "records_done", "waits_for", "stage_seconds", "pipeline_depth", "pipeline_why")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1753,6 +1757,8 @@ class WorkerView(_message.Message):
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    PIPELINE_WHY_FIELD_NUMBER: _ClassVar[int]
     worker: int
     state: str
     incarnation: int
@@ -1762,7 +1768,9 @@ class WorkerView(_message.Message):
     records_done: int
     waits_for: str
     stage_seconds: _containers.ScalarMap[str, float]
-    def __init__(self, worker: _Optional[int] = ..., state: _Optional[str] = ..., incarnation: _Optional[int] = ..., starts: _Optional[int] = ..., deaths: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., records_done: _Optional[int] = ..., waits_for: _Optional[str] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    pipeline_depth: int
+    pipeline_why: str
+    def __init__(self, worker: _Optional[int] = ..., state: _Optional[str] = ..., incarnation: _Optional[int] = ..., starts: _Optional[int] = ..., deaths: _Optional[int] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., records_done: _Optional[int] = ..., waits_for: _Optional[str] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., pipeline_depth: _Optional[int] = ..., pipeline_why: _Optional[str] = ...) -> None: ...
 
 class ServerView(_message.Message):
     __slots__ = ("server", "state", "incarnation", "starts", "deaths", "progress", "unprotected", "told", "memory_forecast")

@@ -39,7 +39,8 @@ class Progress:
     """What the worker has done; shared by the loop and the heartbeat thread.
 
     acknowledged: its last push that all servers have, by sequence. learning_rate: of its last
-    push; None before the first. stage_took: is told of each time that a stage took, in seconds.
+    push; None before the first. pipeline: how many steps overlap, and why. stage_took: is told of
+    each time that a stage took, in seconds.
     """
 
     def __init__(self, *, keep_steps: bool = False) -> None:
@@ -50,6 +51,7 @@ class Progress:
         self._version = 0
         self._records_in_all = self._steps_in_all = 0
         self.learning_rate: float | None = None
+        self.pipeline = 0, ""
         self.stage_took: Callable[[str, float], object] = lambda _name, _seconds: None
         self.acknowledged = 0
         self._loss_sum = 0.0
@@ -212,6 +214,8 @@ class Progress:
                 longest_seconds=self.watch.longest,
                 steps_done=self._steps_in_all,
                 learning_rate=self.learning_rate or 0.0,
+                pipeline_depth=self.pipeline[0],
+                pipeline_why=self.pipeline[1],
             )
             oldest = self.watch.oldest()
             if oldest is not None:

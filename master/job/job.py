@@ -677,6 +677,11 @@ class Job:
         self.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
         self.version_seen(beat.version, now)
         # By the methods of this object: what they do is written down, a heartbeat is not.
+        deepest = max(each.pipeline[0] for each in self.members.workers.values())
+        member.pipeline = depth, why = beat.pipeline
+        if why and depth > deepest:
+            text = f"{worker} has up to {depth + 1} steps under way (--pipeline-depth): {why}"
+            self.noted(text, now)
         if beat.waits_for != member.waits_for:
             self.worker_waits(worker, incarnation, beat.waits_for, now)
         if beat.left_out > member.left_out[0]:

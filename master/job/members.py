@@ -29,7 +29,7 @@ class ProcessState(enum.Enum):
 
 @hears(
     *("last_seen", "running", "slow_at", "stage_seconds", "steps_done"),
-    *("stages_before", "steps_before"),
+    *("stages_before", "steps_before", "pipeline"),
 )
 @dataclass
 class WorkerMember:
@@ -95,6 +95,9 @@ class WorkerMember:
     steps_before: int = 0
     """Steps of those incarnations."""
 
+    pipeline: tuple[int, str] = (0, "")
+    """How many of its steps overlap, and why; "" where the user gave the number."""
+
     waits_for: str = ""
     """What out of its hands it waits for, in words; "" for nothing."""
 
@@ -125,6 +128,7 @@ class WorkerMember:
         self.failure = self.died_of = None
         self.left_out = (0, 0)
         self.stage_seconds = {}
+        self.pipeline = (0, "")
         self.waits_for = self.slow_at = ""
         return self.incarnation
 

@@ -135,7 +135,7 @@ def _facts(job: Job) -> Facts:
         servers=len(members.servers),
         minibatch_size=config.minibatch_size,
         accumulated=config.accumulate,
-        pipelined=config.pipeline_depth > 0 and not config.sync,
+        pipelined=any(each.pipeline[0] > 0 for each in members.workers.values()),
         machine_cores=job.record.cores_in_use.cores,
         cores_in_use=job.record.cores_in_use.mean,
     )
@@ -220,6 +220,8 @@ def _worker_view(job: Job, member: WorkerMember) -> pb.WorkerView:
         deaths=member.deaths,
         waits_for=member.waits_for or member.slow_at,
         stage_seconds=member.stage_seconds,
+        pipeline_depth=member.pipeline[0],
+        pipeline_why=member.pipeline[1],
     )
     if (task := job.leases.held(member.id)) is not None:
         view.task.CopyFrom(replace(task, states=None).to_message())

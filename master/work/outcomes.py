@@ -90,7 +90,7 @@ class Heartbeat:
     waits_for: what it waits for, out of its hands, such as storage; "" for nothing.
     left_out, left_out_records: minibatches that were left out since the start of the process, and
     their records. left_out_why: the last of them. steps_done: of training, since that start.
-    learning_rate: of its last push; 0 before the first.
+    learning_rate: of its last push; 0 before the first. pipeline: how many steps overlap, and why.
     """
 
     task: int = 0
@@ -109,3 +109,4 @@ class Heartbeat:
     left_out_why: str = ""
     steps_done: int = 0
     learning_rate: float = 0.0
+    pipeline: tuple[int, str] = (0, "")

@@ -69,7 +69,7 @@ def train(
     max_bad_records: int = 0,
     nonfinite_gradients: str = "fail",
     step_losses: bool = False,
-    pipeline_depth: int = 2,
+    pipeline_depth: int = -1,
     row_cache_mb: int = 0,
     row_cache_staleness: int = 8,
     staleness_bound: int = -1,

@@ -26,6 +26,9 @@ from shoal.client.plain import plain
 from shoal.client.stages import bound_and_step, stages_text
 from shoal.result import COMPLETE, JobResult
 
+FEW_UPDATES, MUCH_STALENESS = 500, 2.0
+"""Of a job, and of its pushes on average: with both, a model may learn less than in one process."""
+
 SHOWN_BAD_RECORDS = 5
 """In the report; result.json and `shoal audit` name them all."""
 
@@ -128,7 +131,13 @@ def rows(result: JobResult) -> Rows:
             add("next step", advice)
         add("time by stage", stages_text(result.stage_seconds))
     if result.ledger.get("total") and result.staleness:
-        add("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
+        mean = result.staleness.get("mean", 0.0)
+        add("mean staleness", f"{mean:.2f} pushes")
+        updates = max(result.versions.values(), default=0)
+        if mean > MUCH_STALENESS and 0 < updates < FEW_UPDATES:
+            text = f"{updates:,}, of gradients that are {mean:.1f} updates old on average"
+            advice = "one process may learn more; try --sync, or fewer workers"
+            add("few updates", f"{text}: {advice}", "yellow")
     for name, table in result.tables.items():
         if text := _removed(table):
             add(f"table {name}", text)

@@ -165,10 +165,11 @@ class ConsistencyOptions:
 
     pipeline_depth: int = option(
         "How many training steps of one worker may overlap. Rows may lack up to this many of the "
-        "worker's own pushes. 0: pull, compute and push one after the other.",
-        2,
+        "worker's own pushes. 0: pull, compute and push one after the other. -1: by need, 0 for "
+        "the job's first updates, then up to 2 where pulls and pushes take long beside computing.",
+        -1,
         commands="train",
-        least=0,
+        least=-1,
     )
     row_cache_mb: int = option(
         "Memory in MB in which a worker keeps the rows it pulled, to use them again. 0: no cache.",

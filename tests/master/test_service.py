@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.master import client_service, service
+from shoal.master.job.status import status_message
 from shoal.master.journal.events import RecordedJob
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
@@ -50,6 +51,14 @@ def test_a_heartbeat_is_written_down_where_it_says_something_new():
         ("worker_waits", "storage"),
         ("worker_waits", ""),
     ]
+    events.clear()
+    told = ((0, "early"), (1, "slow"), (1, "slower"), (2, ""), (0, "early"), (1, "slow"))
+    for depth, why in told:
+        heartbeat(beat(pipeline_depth=depth, pipeline_why=why))
+    said = "worker-0 has up to 2 steps under way (--pipeline-depth): slow"
+    assert [(e.method, e.arguments["text"]) for e in events] == [("noted", said)] * 2
+    view = status_message(job, 0.0).workers[0]
+    assert (view.pipeline_depth, view.pipeline_why) == (1, "slow")
     events.clear()
     for minibatches in (0, 2, 2, 3):
         heartbeat(beat(left_out=minibatches, left_out_records=4 * minibatches, left_out_why="NaN"))

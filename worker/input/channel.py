@@ -53,6 +53,12 @@ class Channel(Generic[Item]):
             self._changed.notify_all()
             return item
 
+    def widen(self, size: int) -> None:
+        """Have room for so many items from now on, no fewer than before."""
+        with self._changed:
+            self._size = size
+            self._changed.notify_all()
+
     def finish(self) -> None:
         """The writer has no more items."""
         with self._changed:

@@ -12,9 +12,9 @@ take these pushes into account (servers/in_flight.py). With --accumulate a push 
 batches. The next task is leased when the last batch of the present one has been read, and the
 pipeline goes on into it. None of its pushes is sent before the present task is reported.
 
-With depth 0, ids, pull, step and push follow one another in the caller's thread, and the pipeline
-ends with the task: no row is older than the last push. Reading is ahead in any case; no value
-depends on it.
+With --pipeline-depth 0, ids, pull, step and push follow one another in the caller's thread, and the
+pipeline ends with the task: no row is older than the last push. Reading is ahead in any case; no
+value depends on it. By need (depth.py) the depth begins at 0, and may grow while the pipeline runs.
 
 An exception in a stage ends the stages before it. The stages after it finish the earlier batches,
 so that all of these count as trained; then the caller gets the exception.
@@ -35,6 +35,7 @@ from shoal.worker.input.channel import READ_AHEAD, Channel, ChannelClosedError, 
 from shoal.worker.model.model import Prepared, ServedModel
 from shoal.worker.module import as_exception
 from shoal.worker.progress import Progress
+from shoal.worker.training.depth import PipelineDepth
 from shoal.worker.training.staleness import StalenessBound
 from shoal.worker.training.steps import Step, Tasks, prepare, push, steps
 
@@ -50,9 +51,9 @@ class Border:
 class TrainingPipeline:
     """Trains `model` on the batches of tasks.
 
-    depth: see the module's text. progress: is told of every step that all servers have
-    acknowledged, and ends the task early when it is interrupted. staleness: decides when the rows
-    of a step may be pulled; None: at any time.
+    depth: a number of steps, or BY_NEED; see the module's text. progress: is told of every step
+    that all servers have acknowledged, and ends the task early when it is interrupted. staleness:
+    decides when the rows of a step may be pulled; None: at any time.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class TrainingPipeline:
         staleness: StalenessBound | None = None,
     ) -> None:
         self._model = model
-        self._depth = depth
+        self._depth = PipelineDepth(depth, progress, lambda: model.servers.version)
         self._progress = progress
         self._tasks = tasks
         self._staleness = staleness
@@ -83,7 +84,7 @@ class TrainingPipeline:
             return last
 
     def _run(self, task: pb.Task) -> pb.Task:
-        if self._depth:
+        if self._depth.most:
             return _Run(
                 self._model, self._progress, self._staleness, self._tasks, task, self._depth
             ).run()
@@ -126,7 +127,7 @@ class _Run:
     Two more channels hold nothing but places; the push thread frees them, others wait for one:
 
     - `_places`: one for each push whose batches are pulled and that is not acknowledged, which are
-      the one that computes and `depth` before it. The pull thread takes them.
+      the one that computes and as many before it as the depth is now. The pull thread takes them.
     - `_ahead`: one for the task leased ahead; the one after it is not asked for before it is at
       work. The read thread takes it.
     """
@@ -138,17 +139,18 @@ class _Run:
         staleness: StalenessBound | None,
         tasks: Tasks,
         first: pb.Task,
-        depth: int,
+        depth: PipelineDepth,
     ) -> None:
         self._model = model
         self._progress = progress
         self._staleness = staleness
         self._tasks = tasks
         self._first = self._last = first
-        self._read: Channel[Batch | Border | TaskError] = Channel(max(depth, READ_AHEAD))
-        self._pulled: Channel[Prepared | Border | TaskError] = Channel(depth)
-        self._computed: Channel[Step | Border | TaskError] = Channel(depth)
-        self._places: Channel[None] = Channel(depth + 1)
+        self._depth = depth
+        self._read: Channel[Batch | Border | TaskError] = Channel(max(depth.most, READ_AHEAD))
+        self._pulled: Channel[Prepared | Border | TaskError] = Channel(depth.most)
+        self._computed: Channel[Step | Border | TaskError] = Channel(depth.most)
+        self._places: Channel[None] = Channel(depth.now + 1)
         self._ahead: Channel[None] = Channel(1)
         self._in_flight = model.servers.in_flight
         self._error: TaskError | None = None
@@ -271,6 +273,8 @@ class _Run:
                 raise item
             if isinstance(item, Step):
                 push(self._model, self._progress, self._staleness, item)
+                if self._depth.pushed():
+                    self._places.widen(self._depth.now + 1)
                 self._free(self._places)
                 continue
             if self._interrupted():
