@@ -138,7 +138,7 @@ def configuration(seed: int, jobs: Path, day: int = 0) -> JobConfig:
         "minibatch_size": 16,
         "num_workers": draw.choice((1, 2)),
         "num_minibatches_per_task": draw.choice((4, 16)),
-        "pipeline_depth": draw.choice((0, 2, 2)),
+        "pipeline_depth": draw.choice((-1, 0, 2)),
         "checkpoint_steps": draw.choice((0, 50, 150)),
         "relaunch_limit": 1000,
         "step_timeout_seconds": STEP_TIMEOUT_SECONDS,

@@ -3,6 +3,9 @@
 import pyarrow.parquet as pq
 
 COUNTING = {"model_def": "counting.custom_model", "minibatch_size": 10}
+PIPELINED = COUNTING | {"pipeline_depth": 2}
+"""By need, so few updates are not pulled ahead of."""
+
 SERIAL = COUNTING | {"pipeline_depth": 0}
 """While a worker stands at a gate, its earlier pushes are all acknowledged."""
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from tests.jobs.results import COUNTING, applied
+from tests.jobs.results import PIPELINED, applied
 from tests.jobs.running import RunningJob, arguments_of, audited, completed
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
@@ -70,7 +70,7 @@ def test_thirteen_kills_leave_every_record_trained_once_and_no_update_lost(ids, 
         checkpoint_steps=50,
         undisturbed=f"seen={seen},ids={total}",
         tolerance=0,
-        **COUNTING,
+        **PIPELINED,
     ) as job:
         ended = job.ended().succeeded()
     assert "PROBLEM" not in ended.out

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.jobs.results import COUNTING, SERIAL, applied
+from tests.jobs.results import PIPELINED, SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
 
 pytestmark = pytest.mark.job
@@ -108,8 +108,7 @@ def test_a_worker_killed_with_a_task_leased_ahead(numbered, tmp_path):
         output=tmp_path / "out",
         num_minibatches_per_task=4,
         num_ps=2,
-        pipeline_depth=2,
-        **COUNTING,
+        **PIPELINED,
     ) as job:
         pid = job.at_gate("step-4")
         # The evaluation has pulled nothing yet: these are six batches, four of the task.

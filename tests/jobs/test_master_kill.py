@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shoal.proto import faults
-from tests.jobs.results import COUNTING, SERIAL, applied
+from tests.jobs.results import PIPELINED, SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("own")]
@@ -52,7 +52,7 @@ def test_kills_of_the_master_cost_nothing(numbered, tmp_path, points):
         num_workers=2,
         num_ps=2,
         relaunch_limit=9,
-        **COUNTING,
+        **PIPELINED,
     ) as job:
         pids = {job.at_gate("record-100"), job.at_gate("record-205")}
         job.kill("master")  # both tasks are under way, and stay leased
@@ -136,7 +136,7 @@ def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
         num_workers=1,
         durability="checkpoint",
         on_loss="accept",
-        **COUNTING,
+        **PIPELINED,
     ) as job:
         # It is started when the first event is written; the next one is its registration.
         until("the server", lambda: job.pid("ps", 0))
