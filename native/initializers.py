@@ -42,11 +42,13 @@ class InitializerSpec:
     """An initializer as the servers run it.
 
     ``parameters`` is completed with Keras's defaults. Raises ValueError for an unknown
-    kind or parameter, or a value out of its range.
+    kind or parameter, or a value out of its range. ``given``: ids have rows from the beginning
+    in the job's first rows, and are drawn only where they have none there.
     """
 
     kind: str
     parameters: Mapping[str, float] = field(default_factory=dict)
+    given: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -86,15 +88,18 @@ class InitializerSpec:
 
     def to_json(self) -> str:
         """One line of JSON with sorted keys."""
-        return json.dumps({"kind": self.kind, "parameters": dict(self.parameters)}, sort_keys=True)
+        data = {"kind": self.kind, "parameters": dict(self.parameters)}
+        return json.dumps(data | ({"given": True} if self.given else {}), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> InitializerSpec:
         """Read what ``to_json`` wrote; raises ValueError if it is something else."""
         data = json.loads(text)
-        if not isinstance(data, dict) or set(data) != {"kind", "parameters"}:
+        if not isinstance(data, dict) or set(data) - {"given"} != {"kind", "parameters"}:
             raise ValueError(f"not an initializer specification: {text[:100]!r}")
-        return cls(data["kind"], data["parameters"])
+        if not isinstance(given := data.get("given", False), bool):
+            raise ValueError(f"not an initializer specification: {text[:100]!r}")
+        return cls(data["kind"], data["parameters"], given)
 
 
 def variance_scaling(

@@ -3,7 +3,8 @@
 An export or a checkpoint does not fit into a worker, so each server reads what it is to hold, as
 soon as a worker has told it what the model is: at the job's beginning, and again where it is
 started again and there is no checkpoint. Owns the thread that does this; what is read is
-saved_rows.py's (`--restore-from`) and continued.py's (`--continue-from`).
+saved_rows.py's (`--restore-from`, and rows that the user's model brings) and continued.py's
+(`--continue-from`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.checkpoints.storage import Storage
+from shoal.native.initializers import InitializerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
@@ -22,6 +24,15 @@ from shoal.ps.progress import Progress
 from shoal.ps.tables import ServerModel
 
 logger = logging.getLogger(__name__)
+
+
+def given_tables(spec: pb.ModelSpec) -> list[int]:
+    """The positions of the tables whose rows the user's model brings."""
+    return [
+        position
+        for position, table in enumerate(spec.tables)
+        if InitializerSpec.from_json(table.initializer).given
+    ]
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,13 @@ class Sources:
     """Where a server restores from, by its own configuration; paths or URLs, "" for none.
 
     checkpoints: the folder of the job's checkpoints. saved: what --restore-from names. continued:
-    what --continue-from names.
+    what --continue-from names. first_rows: those that the user's model brings.
     """
 
     checkpoints: str = ""
     saved: str = ""
     continued: str = ""
+    first_rows: str = ""
 
     @property
     def beginning(self) -> str:

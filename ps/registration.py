@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
+from shoal.checkpoints.storage import Storage
 from shoal.native.answering import Answerer
 from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.ps.beginning import Beginning
+from shoal.proto.routing import Routing
+from shoal.ps.beginning import Beginning, given_tables
 from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.pending import PendingGradients
@@ -90,9 +93,13 @@ class Registration:
         """
         with self._lock:
             if self._model is None:
+                if self._beginning is None and given_tables(request.model):
+                    from shoal.ps.saved_rows import FirstRows  # late: it needs pyarrow
+
+                    self._beginning = Beginning(FirstRows(self._sources.first_rows, *self._ours))
                 if self._beginning is not None:
                     model = self._beginning.model(request.model)
-                    if self.log is not None:
+                    if self.log is not None and self._sources.beginning:
                         # Not from the model's beginning: it would be done again without its rows.
                         self.log.begin_with_rows()
                 else:
@@ -177,8 +184,7 @@ class Registration:
 
     def _begin_with_given(self) -> None:
         """Begin with what the job was given, if anything. It is read when the model is known."""
-        sources = self._sources
-        ours = self._server, self._ownership.routing, self._progress, self._opened
+        sources, ours = self._sources, self._ours
         if sources.continued:
             from shoal.ps.continued import Continued  # late: it needs pyarrow
 
@@ -187,6 +193,18 @@ class Registration:
             from shoal.ps.saved_rows import SavedRows  # late: it needs pyarrow
 
             self._beginning = Beginning(SavedRows(sources.saved, *ours))
+
+    @property
+    def _ours(self) -> tuple[int, Routing, Progress, Callable[[str], Storage]]:
+        """What `Given` takes after its location."""
+        return self._server, self._ownership.routing, self._progress, self._opened
+
+    def _fill(self, model: ServerModel) -> None:
+        """Give a model without rows those that the user's model brings."""
+        if given_tables(model.spec):
+            from shoal.ps.saved_rows import FirstRows  # late: it needs pyarrow
+
+            FirstRows(self._sources.first_rows, *self._ours).fill(model)
 
     @property
     def failure(self) -> Exception | None:
@@ -234,7 +252,7 @@ class Registration:
         if self.log is not None and plan.replay:
             routing = self._ownership.routing
             self._model, self.replayed, self._whole, said = self.log.recover(
-                restored, routing, self._progress
+                restored, routing, self._progress, self._fill
             )
             if self._model is not None and not found:
                 done = "it has restored its first values"

@@ -1,11 +1,12 @@
-"""What `--restore-from` names, read by the servers: rows and dense values; all else begins anew.
+"""Rows that a job begins with, read by the servers; all else of them begins anew.
 
+They are of what `--restore-from` names, with its dense values, or were brought by the user's model.
 The form of the files is shoal.checkpoints.saved's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -13,10 +14,11 @@ import numpy.typing as npt
 
 from shoal.checkpoints.saved import Export, Part, SavedCheckpoint, dense_value, open_saved
 from shoal.checkpoints.threads import for_each
+from shoal.errors import UserError
 from shoal.native import ids as native_ids
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.beginning import Given
+from shoal.ps.beginning import Given, given_tables
 from shoal.ps.tables import ServerModel
 
 Flags = npt.NDArray[np.bool_]
@@ -38,7 +40,7 @@ class SavedRows(Given):
         )
         size = sum(saved.size(table.name, table.dim, owned) for table in spec.tables)
         self.progress.begin("read the rows of --restore-from", size)
-        self._read_tables(saved, model, owned)
+        self._read_tables(saved, model, owned, range(len(spec.tables)))
         return model
 
     def _slice(
@@ -53,7 +55,11 @@ class SavedRows(Given):
         return flat[self.routing.dense_slice(flat.size, self.server)]
 
     def _read_tables(
-        self, saved: Export | SavedCheckpoint, model: ServerModel, owned: Flags
+        self,
+        saved: Export | SavedCheckpoint,
+        model: ServerModel,
+        owned: Flags,
+        positions: Sequence[int],
     ) -> None:
         parts: dict[int, list[Part]] = {}
 
@@ -83,6 +89,32 @@ class SavedRows(Given):
                 versions = np.zeros(int(ours.sum()), np.int64)  # this job has no step yet
                 model.tables[position].assign_counting(ids[ours], versions, uses[ours])
 
-        for_each(find, range(len(model.spec.tables)))
+        for_each(find, positions)
         for_each(read, chain(*([(i, part) for part in parts[i]] for i in sorted(parts))))
-        for_each(count, range(len(model.spec.tables)))
+        for_each(count, positions)
+
+
+class FirstRows(SavedRows):
+    """Of tables whose rows the user's model brings, as worker/outputs/first_rows.py wrote them."""
+
+    def read(self, spec: pb.ModelSpec) -> ServerModel:
+        """As `Given.read`; the dense values are a worker's to give."""
+        model = ServerModel(spec, self.server, self.routing.dense, self.routing.slots(self.server))
+        self.fill(model)
+        return model
+
+    def fill(self, model: ServerModel) -> None:
+        """Give a model that has no rows yet those that it begins with. Raises as `read`."""
+        given = given_tables(model.spec)
+        if not given:
+            return
+        try:
+            saved = Export(self.location, self.opened)
+            owned = self.routing.owners == self.server
+            tables = [model.spec.tables[i] for i in given]
+            size = sum(saved.size(table.name, table.dim, owned) for table in tables)
+            self.progress.begin("read the rows that the model brings", size)
+            self._read_tables(saved, model, owned, given)
+        except UserError as error:
+            why = str(error).removeprefix("--restore-from: ")
+            raise UserError(f"the rows that the model brings cannot be read: {why}") from error

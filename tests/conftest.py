@@ -120,11 +120,11 @@ def cluster():
     """Start a Cluster of n servers."""
     clusters = []
 
-    def make(servers=2, *, synchronous=False, saved=""):
+    def make(servers=2, *, synchronous=False, saved="", first_rows=""):
         made = Cluster(Routing.even(servers))
         clusters.append(made)
         for index in range(servers):
-            sources = Sources(saved=saved)
+            sources = Sources(saved=saved, first_rows=first_rows)
             server = ParameterServer(index, made.routing, synchronous=synchronous, sources=sources)
             server.registration.begin_anew()
             grpc_server, port = _start(server.handlers())

@@ -6,9 +6,11 @@ got into the folder is client/by_value.py's.
 
 from __future__ import annotations
 
+import json
 import linecache
 import pickle
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +50,9 @@ def load(folder: Path) -> dict[str, Any]:
     model = _Model(parts.model, folder)
     loss = _made(parts.loss)
     if parts.feed is parts.feed_batch is None:
-        parts = replace(parts, feed_batch=_Columns(inputs_structure(model()), parts.label))
+        parts = replace(
+            parts, feed_batch=_Columns(inputs_structure(model.without_weights()), parts.label)
+        )
         # The next model's layers get the names that they would have had.
         keras.utils.clear_session()
     return {
@@ -104,6 +108,19 @@ class _Model:
     def __call__(self) -> Any:
         if self._function is None:
             return keras.saving.load_model(self._path, compile=False, safe_mode=False)
+        return self._made()
+
+    def without_weights(self) -> Any:
+        """The model as it is without what its file has for its weights."""
+        if self._function is not None:
+            return self._made()
+        with zipfile.ZipFile(self._path) as file:
+            config = json.loads(file.read("config.json"))
+        config["compile_config"] = None
+        with keras.StatelessScope(initialize_variables=False):  # variables take no memory
+            return keras.saving.deserialize_keras_object(config, safe_mode=False)
+
+    def _made(self) -> Any:
         model = self._function()
         if isinstance(model, keras.Model):
             # A class of a notebook is found under its module's name there only.

@@ -134,7 +134,9 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
         with report.noting():
             model.check_lifecycle()
     model.register()
-    model.assign_given_rows()
+    for position, pieces in model.given_rows():
+        for ids, rows in pieces:
+            servers.assign_rows(position, ids, rows)
     report.lines += _places(model, config)
     feed = module.describe(module.feed_name)
     report.lines += [
@@ -162,7 +164,8 @@ def _places(model: Any, config: JobConfig) -> list[str]:
         optimizer = OptimizerSpec.from_json(table.optimizer)
         slots = ", ".join(optimizer.slot_names) or "none"
         ids = f"ids 0 to {table.vocabulary - 1}" if table.vocabulary else "any int64 id"
-        kind = InitializerSpec.from_json(table.initializer).kind
+        initializer = InitializerSpec.from_json(table.initializer)
+        kind = "given rows" if initializer.given else initializer.kind
         total = (
             f"{_bytes(size * table.vocabulary)} with all rows"
             if table.vocabulary

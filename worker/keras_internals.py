@@ -7,10 +7,13 @@ Keras is a matter of one module and of its test.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import keras
 from keras.src.backend.common import global_state
+from keras.src.saving import saving_lib
 
 
 def is_keras_own(each: Any) -> bool:
@@ -79,3 +82,13 @@ def excludes_from_weight_decay(optimizer: Any) -> bool:
 def given_learning_rate(optimizer: Any) -> Any:
     """The learning rate as the optimizer was given it: a variable, a schedule or a function."""
     return optimizer._learning_rate
+
+
+@contextmanager
+def weights_from_disk() -> Iterator[None]:
+    """Have Keras not read a file of weights into memory whole before it loads them in the body.
+
+    It does where the model's own variables fit, to which the tables of servers do not belong.
+    """
+    with mock.patch.object(saving_lib, "is_memory_sufficient", create=True, return_value=False):
+        yield

@@ -30,6 +30,7 @@ from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
 from shoal.worker.module import UserModule, summary
 from shoal.worker.outputs import export
+from shoal.worker.outputs.first_rows import write_first_rows
 from shoal.worker.outputs.patience import written
 from shoal.worker.outputs.prediction import PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
@@ -99,7 +100,7 @@ class Worker:
         worker: int,
         incarnation: int,
     ) -> None:
-        """Build the model and register it with the servers.
+        """Build the model and register it with the servers, once these have what it brings.
 
         Raises UserError or UserCodeError for what is the user's to mend.
         """
@@ -129,7 +130,10 @@ class Worker:
             saved = open_saved(config.restore_from)
             for name, layer in self._model.tables.items():
                 saved.check_table(name, layer.output_dim)
-        self._model.register()
+        # The one worker that describes the data writes the rows that servers begin with.
+        self._brings = not config.begins_with and any(True for _ in self._model.given_rows())
+        if not self._brings:
+            self._model.register()
         self._staleness = (
             StalenessBound(master, worker, incarnation, config.staleness_bound, progress)
             if config.staleness_bound >= 0
@@ -185,6 +189,11 @@ class Worker:
         # From now on what is missing was there when the data was described.
         self._patience.known |= task.kind != pb.DESCRIBE_DATA
         try:
+            if self._brings:
+                self._write_first_rows()
+                self._model.register()
+                self._model.let_go()
+                self._brings = False
             self._work[task.kind](task, report)
         except Exception as caught:
             error = caught
@@ -243,12 +252,19 @@ class Worker:
                 f"{self._module.describe(self._module.feed_name)}",
             )
             self._evaluator_ready()
-        given = not config.begins_with and self._model.assign_given_rows()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)
         if config.command == "train":
             report.data.rules.CopyFrom(self._model.callbacks.rules)
-            report.data.rules.first_checkpoint = given
+
+    def _write_first_rows(self) -> None:
+        """Raises StorageError where that fails, and as `write_first_rows`."""
+        try:
+            self._patience.call(lambda: write_first_rows(self._model, self._config))
+        except OSError as error:
+            raise StorageError(
+                f"cannot write the rows that the model begins with: {error}"
+            ) from error
 
     def _describe_sources(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         found = self._data.describe(task.data, task.sources)

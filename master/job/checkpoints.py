@@ -145,7 +145,7 @@ class Checkpoints:
         """What was under way is not any more, and the time since the last is not known."""
         self._follow_evaluations()
         self._forget()
-        self._wanted = self._mark or (self._first and not self.count)
+        self._wanted = self._mark or (self._needs_first and not self.count)
 
     def resumed(
         self, restored: Taken | None, given_up: Sequence[int], *, same_servers: bool
@@ -159,16 +159,11 @@ class Checkpoints:
         self.refused = None
         self._forget()
         # An evaluation of the course before leads to nothing more.
-        self._wanted, self._mark = self._first and restored is None, False
+        self._wanted, self._mark = self._needs_first and restored is None, False
         self._last.resumed()
         newest = restored.number if restored is not None else 0
         self.kept.resumed(newest, given_up, older=same_servers)
         self._phases.newest_checkpoint = self.kept.newest
-
-    @property
-    def _first(self) -> bool:
-        """Whether one is to be taken as training begins."""
-        return self._needs_first or self._work.rules.first_checkpoint
 
     def _forget(self) -> None:
         """Other processes go on: the checkpoint under way ended with those that took it.

@@ -165,8 +165,8 @@ class Mlflow:
 class Rules:
     """max_steps: minibatches of the whole training; 0 for no limit.
 
-    checkpoint, export: which evaluation is to be followed by one. first_checkpoint: whether
-    one is taken as training begins. mlflow: where the job is recorded.
+    checkpoint, export: which evaluation is to be followed by one. mlflow: where the job is
+    recorded.
     """
 
     max_steps: int = 0
@@ -174,7 +174,6 @@ class Rules:
     checkpoint: Best | None = None
     export: Best | None = None
     plateau: Plateau | None = None
-    first_checkpoint: bool = False
     mlflow: Mlflow | None = None
 
     @classmethod
@@ -202,7 +201,6 @@ class Rules:
             else None,
             Best.from_message("ExportBest", message.export) if message.HasField("export") else None,
             plateau,
-            message.first_checkpoint,
             Mlflow.from_message(message.mlflow) if message.HasField("mlflow") else None,
         )
 

@@ -206,7 +206,6 @@ class Workload:
         self._described = True
         self._prediction = data.prediction
         self.rules = Rules.from_message(data.rules)
-        self.follow_ups.checkpoint_wanted = self.rules.first_checkpoint
         self.description.begin({kind: found for kind, found in more.items() if found})
         if config.command == "train":
             self.board = self._training(data.training, complete=not data.more_training)

@@ -28,7 +28,7 @@ from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.cuts import Cuts, Noted
 from shoal.ps.update_log.moved_sink import MovedSink, moved
 from shoal.ps.update_log.peer_sink import PeerSink
-from shoal.ps.update_log.replay import Restored, recover
+from shoal.ps.update_log.replay import Fill, Restored, no_rows, recover
 from shoal.ps.update_log.sinks import (
     LogLostError,
     LogTakenError,
@@ -430,15 +430,23 @@ class UpdateLog:
                 self._protection.unlogged("the job was resumed")
 
     def recover(
-        self, restored: Restored, routing: Routing, progress: Progress
+        self, restored: Restored, routing: Routing, progress: Progress, fill: Fill = no_rows
     ) -> tuple[ServerModel | None, int, bool, str]:
         """Do the log of an earlier incarnation again, and go on writing it.
 
-        restored, routing, progress: as `replay.recover` takes them. Returns the model, how many
-        pushes were applied, whether these are all that were answered, and in words what was done.
+        restored, routing, progress, fill: as `replay.recover` takes them. Returns the model, how
+        many pushes were applied, whether these are all that were answered, and in words what was
+        done.
         """
         done = recover(
-            self._sink, self._server, routing, restored, self._pushes, progress, self._pending
+            self._sink,
+            self._server,
+            routing,
+            restored,
+            self._pushes,
+            progress,
+            self._pending,
+            fill,
         )
         self.seen.note(done.seen.position)
         with self._lock:

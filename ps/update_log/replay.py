@@ -48,6 +48,14 @@ Restored = Callable[[int | None], ServerModel | None]
 """Restores a checkpoint; None: there is none. Called with `dense` as `restore` takes it."""
 
 
+Fill = Callable[[ServerModel], None]
+"""Gives a model that has no rows yet those that it begins with."""
+
+
+def no_rows(model: ServerModel) -> None:
+    """As Fill, of a model that begins with none."""
+
+
 class OnceMoreError(Error):
     """The log is to be done again on a model restored anew. dense: as `restore` takes it."""
 
@@ -89,12 +97,13 @@ def recover(
     pushes: PushRegister,
     progress: Progress,
     pending: PendingGradients | None = None,
+    fill: Fill = no_rows,
 ) -> Recovered:
     """Take the log of server `server` of `routing`, and do it again.
 
     restored: with `pushes` and `pending`. It is called again where a push could be applied in part
         only, so that the model has nothing of it.
-    pending: gradients that wait, of a job with --sync.
+    pending: gradients that wait, of a job with --sync. fill: of a model that the log begins with.
     """
     stop: HalfAppliedError | None = None
     dense = 0  # as the checkpoint was written: a log begins there
@@ -105,7 +114,7 @@ def recover(
             progress.begin("replay its log")
             give_up = give_up or time.monotonic() + sink.retry_seconds
             done = _recovered(
-                sink, server, routing, model, pushes, progress, stop, pending, give_up
+                sink, server, routing, model, pushes, progress, stop, pending, give_up, fill
             )
         except HalfAppliedError as error:
             logger.error("%s; restoring without it", error.why)
@@ -139,13 +148,14 @@ def _recovered(
     stop: HalfAppliedError | None,
     pending: PendingGradients | None,
     give_up: float,
+    fill: Fill,
 ) -> Recovered:
     step = model.step if model is not None and pending is None else 0
     epoch = model.epoch if model is not None else 0
     done = Recovered(model, step=step, standing=_there(pushes, pending, epoch), epoch=epoch)
     while True:
         try:
-            _recover(sink, server, routing, pushes, progress, done, stop, pending)
+            _recover(sink, server, routing, pushes, progress, done, stop, pending, fill)
             return done
         except LogDamagedError as error:
             # It stays so however often it is read.
@@ -173,6 +183,7 @@ def _recover(
     done: Recovered,
     stop: HalfAppliedError | None,
     pending: PendingGradients | None,
+    fill: Fill,
 ) -> None:
     taken = sink.take()
     if taken is None:
@@ -180,6 +191,8 @@ def _recover(
         return
     if done.model is None and taken.base.HasField("model"):
         done.model = from_beginning(taken.base, server, routing)
+        fill(done.model)
+        progress.begin("replay its log")
     elif done.model is None or not _there(pushes, pending, done.model.epoch).has(taken.base):
         if taken.before:
             raise LogDamagedError(

@@ -34,6 +34,7 @@ from shoal.ps.checkpoint import cut, write_empty_shards, write_shard
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.restoring import restore
+from shoal.ps.saved_rows import FirstRows
 from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.replay import recover
@@ -59,7 +60,7 @@ def main(config: Path, base: int, number: int, nonce: str) -> None:
         logs = JobFolder(config.parent).update_log
         table = pb.RoutingTable.FromString(sys.stdin.buffer.read())
         routing = Routing.from_message(table)
-        made = recovered(logs, job.checkpoint_dir, routing, base, number, nonce)
+        made = recovered(logs, job.checkpoint_dir, routing, base, number, nonce, job.first_rows)
     except (UserError, CheckpointError, OSError) as error:
         click.echo(f"Error: {without_secrets(str(error))}", err=True)
         sys.exit(EXIT_USER_ERROR)
@@ -67,9 +68,15 @@ def main(config: Path, base: int, number: int, nonce: str) -> None:
 
 
 def recovered(
-    logs: Path, root: str, routing: Routing, base: int, number: int, nonce: str
+    logs: Path,
+    root: str,
+    routing: Routing,
+    base: int,
+    number: int,
+    nonce: str,
+    first_rows: str = "",
 ) -> dict[str, object]:
-    """Make the shards; returns what is to be printed.
+    """Make the shards; returns what is to be printed. first_rows: as in `Sources`.
 
     Raises CheckpointError if checkpoint `base` is not good, OSError if files cannot be written.
     """
@@ -82,7 +89,8 @@ def recovered(
         restored = partial(_restored, storage, base, server, routing, pushes)
         sink = FileSink(logs, server, 0, sync=False)
         try:
-            done = recover(sink, server, routing, restored, pushes, Progress())
+            given = FirstRows(first_rows, server, routing, Progress(), open_storage)
+            done = recover(sink, server, routing, restored, pushes, Progress(), fill=given.fill)
         finally:
             sink.close()
         replayed += done.count

@@ -142,6 +142,17 @@ class JobConfig(JobOptions):
         return self.continue_from or self.restore_from
 
     @property
+    def first_rows(self) -> str:
+        """The path or URL of the folder of rows that the user's model brings.
+
+        Servers begin with them. Empty where pods share no folder, and where the job begins with
+        another's model.
+        """
+        if self.begins_with or not self.checkpoint_dir:
+            return ""
+        return f"{self.checkpoint_dir.rstrip('/')}/first-rows-{self.job_id}"
+
+    @property
     def leaves_out_trained(self) -> bool:
         """Whether files that jobs before have trained on are left out, and nothing may be left."""
         return self.only_new and bool(self.continue_from)

@@ -90,11 +90,14 @@ class World:
     """The servers of a job, and what its master and its workers do with them.
 
     twin: servers that never die, without logs, and get each push once. spec: of the model.
-    synchronous: pushes wait for the update that names them.
+    synchronous: pushes wait for the update that names them. first_rows: as in `Sources`.
     """
 
-    def __init__(self, count, folder, faults, *, bound=1 << 30, spec=SPEC, synchronous=False):
+    def __init__(
+        self, count, folder, faults, *, bound=1 << 30, spec=SPEC, synchronous=False, first_rows=""
+    ):
         self.synchronous = synchronous
+        self.first_rows = first_rows
         self.spec = spec
         self.routing = Routing.even(count)
         self.folder = folder
@@ -116,7 +119,13 @@ class World:
         for index in range(count):
             self.start(index)
         self.twin = [
-            ParameterServer(index, self.routing, synchronous=synchronous) for index in range(count)
+            ParameterServer(
+                index,
+                self.routing,
+                synchronous=synchronous,
+                sources=Sources(first_rows=first_rows),
+            )
+            for index in range(count)
         ]
         for index in range(count):
             self.register(self.twin[index].registration.register)
@@ -167,7 +176,7 @@ class World:
                 index,
                 self.routing,
                 synchronous=self.synchronous,
-                sources=Sources(str(self.root.location)),
+                sources=Sources(str(self.root.location), first_rows=self.first_rows),
                 end=end,
             )
             log = server.keep_log(
@@ -255,7 +264,14 @@ class World:
         if worker is not None:
             request.caller.worker = worker
             request.caller.sequence = self.sequences.get((worker, index), 0)
-        call(request)
+        while True:
+            try:
+                call(request)
+            except WireError as error:
+                if not self.first_rows or error.kind != pb.NOT_READY:
+                    raise
+            else:
+                return
 
     def meet(self, index):
         for worker in range(3):

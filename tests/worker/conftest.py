@@ -1,5 +1,7 @@
 """User modules and data for the worker's tests."""
 
+import dataclasses
+import itertools
 import textwrap
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from shoal.worker.model.model import ServedModel
 from shoal.worker.module import load_module
+from shoal.worker.outputs.first_rows import write_first_rows
 from shoal.worker.progress import Progress
 from tests.worker.exported import Exports
 from tests.worker.networks import CONFIG, LABELS_SPEC, SPEC, network, served_embedding
@@ -93,8 +96,9 @@ def numbers(parquet):
 
 
 @pytest.fixture
-def served(module, server_group):
-    """A ServedModel of a build function and optimizer."""
+def served(module, server_group, cluster, tmp_path):
+    """A ServedModel of a build function and optimizer; its servers have the rows that it brings."""
+    folders = (tmp_path / f"checkpoints-{number}" for number in itertools.count())
 
     def make(
         build=None,
@@ -120,12 +124,17 @@ def served(module, server_group):
         object.__setattr__(loaded, "loss", loss)
         object.__setattr__(loaded, "loss_weights", loss_weights)
         object.__setattr__(loaded, "class_weight", class_weight)
-        group = group or server_group(servers=servers)
+        config = dataclasses.replace(config, checkpoint_dir=str(next(folders)))
+        if group is None:
+            group = server_group(cluster(servers, first_rows=config.first_rows))
         made = ServedModel(
             *(config, loaded, group, spec, labels_spec, worker, Progress(), incarnation),
             weights_spec=weights_spec,
         )
+        if config.first_rows and any(True for _ in made.given_rows()):
+            write_first_rows(made, config)
         made.register()
+        made.let_go()
         made.group = group
         return made
 

@@ -19,7 +19,10 @@ from shoal.errors import UserError
 from shoal.layers import Embedding
 from shoal.optimizers import RowwiseAdagrad
 from shoal.result import JobResult
+from shoal.worker.model.model import ServedModel
 from shoal.worker.module import load_module
+from shoal.worker.progress import Progress
+from shoal.worker.servers.local import LocalServers
 
 
 @pytest.fixture
@@ -301,3 +304,24 @@ def test_a_result_loads_layers_of_the_program_that_gave_the_model(tmp_path, monk
     assert type(loaded_model.layers[1].layers[0]) is Doubled
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(loaded_model(x), model(x))
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_model_object_has_the_weights_that_it_was_given_with(loaded, served):
+    """E4: Keras found no variable for those of a table that the servers hold."""
+    user = keras.Input([], dtype="int64", name="user")
+    rows = keras.layers.Embedding(100, 4, name="users")(user)
+    given = keras.Model(user, keras.layers.Dense(1, "sigmoid", name="out")(rows))
+    given.compile("sgd", "binary_crossentropy")
+    module = loaded(model=given)
+    threshold = 0 if served else 10_000
+    config = JobConfig(model_def=MODEL_DEF, training_data="-", embedding_threshold=threshold)
+    servers = LocalServers()
+    model = ServedModel(config, module, servers, None, None, 0, Progress())
+    assert list(model.tables) == ["users"] * served
+    model.register()
+    for position, pieces in model.given_rows():
+        for ids, values in pieces:
+            servers.assign_rows(position, ids, values)
+    ids = np.arange(100)
+    np.testing.assert_allclose(model.predict_batch(tf.constant(ids)), given(ids), rtol=1e-5)

@@ -1,28 +1,29 @@
-"""With which rows a table begins: drawn by the servers, or set by a worker before training.
+"""With which rows a table begins: drawn by the servers, or read from what a worker has written.
 
 Owns the initializers that servers draw by, the seed of a table, and the rows of a plain
-keras.layers.Embedding that the user's code gives whole.
+keras.layers.Embedding that the user's code gives whole. Writing them is outputs/first_rows.py's.
 """
 
 from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
 import numpy.typing as npt
 
 from shoal.errors import UserError
+from shoal.native.finite import first_not_finite
 from shoal.native.initializers import InitializerSpec, variance_scaling
 from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.keras_embeddings import ROWS_PER_CALL, is_served, vocabulary
 from shoal.worker.module import user_code
 
-if TYPE_CHECKING:
-    from shoal.worker.servers.group import ServerGroup
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
 
 logger = logging.getLogger(__name__)
 
@@ -34,15 +35,16 @@ DRAWN = {
 """Keras's name of an initializer, ours, and the arguments that both take."""
 
 
-def initializer_spec(layer: Any) -> InitializerSpec:
+def initializer_spec(layer: Any, *, given: bool = True) -> InitializerSpec:
     """The specification of an embedding layer's initializer.
 
     Variance scaling takes fan-in 1, as a lookup multiplies one row by 1, and fan-out
     output_dim; for a plain keras.layers.Embedding the fans that Keras takes, input_dim and
-    output_dim. Raises UserError for an initializer that servers do not have.
+    output_dim. given: servers begin with the rows that the user's code gives. Raises UserError for
+    an initializer that servers do not have.
     """
     if gives_rows(layer):
-        return InitializerSpec("zeros")  # every row is assigned before training
+        return InitializerSpec("zeros", given=given)
     if (spec := _drawn(layer)) is not None:
         return spec
     kind = type(layer.embeddings_initializer).__name__
@@ -102,21 +104,45 @@ def gives_rows(layer: Any) -> bool:
     return layer.served["rows"] is not None or _drawn(layer) is None
 
 
-def given_rows(layer: Any) -> npt.NDArray[np.float32]:
-    """Those rows, [input_dim, output_dim], of a layer that `gives_rows`.
+def given_rows(layer: Any, file: str) -> Iterator[tuple[Int64, Float32]]:
+    """Those rows of a layer that `gives_rows`, in pieces: ids int64 [n], rows float32 [n, dim].
 
-    An initializer without a law for single rows, such as Orthogonal or one of the user's own,
-    makes the whole matrix here, as it would in Keras. Raises UserError, or UserCodeError if
-    the initializer does.
+    file: name of the user's, for messages. Raises UserError for rows that no table can begin with,
+    UserCodeError if the initializer raises.
     """
-    rows = layer.served["rows"]
-    if rows is not None:
-        return np.asarray(rows, np.float32)
+    start = 0
+    for rows in _pieces(layer, file):
+        ids = np.arange(start, start + len(rows))
+        start += len(rows)
+        if (at := first_not_finite(rows)) >= 0:
+            wrong = ids[at // layer.output_dim]
+            raise UserError(
+                f"{file}: the weights that embedding {layer.name!r} begins with are not finite in "
+                f"row {wrong}: give it weights without NaN and infinity"
+            )
+        yield ids, rows
+
+
+def _pieces(layer: Any, file: str) -> Iterator[Float32]:
+    given = layer.served["rows"]
+    if given is not None:
+        yield from given.pieces()
+        return
     initializer = layer.embeddings_initializer
     shape = (layer.input_dim, layer.output_dim)
     if isinstance(initializer, keras.initializers.Constant):
-        value = np.asarray(keras.ops.convert_to_numpy(initializer.value), np.float32)
-        return np.broadcast_to(value, shape)
+        made = keras.ops.convert_to_numpy(initializer.value)
+        with user_code(f"initializer Constant of embedding {layer.name!r} of {file}"):
+            made = np.broadcast_to(made, shape)
+    else:
+        made = _made(layer, file, shape)
+    for start in range(0, len(made), ROWS_PER_CALL):
+        yield np.ascontiguousarray(made[start : start + ROWS_PER_CALL], np.float32)
+
+
+def _made(layer: Any, file: str, shape: tuple[int, int]) -> npt.NDArray[Any]:
+    """The matrix of an initializer without a law for single rows, such as Orthogonal."""
+    initializer = layer.embeddings_initializer
     kind = getattr(initializer, "__name__", type(initializer).__name__)
     logger.info(
         "embedding %r: %s makes all rows at once, %d bytes, in this worker",
@@ -124,28 +150,11 @@ def given_rows(layer: Any) -> npt.NDArray[np.float32]:
         kind,
         4 * layer.input_dim * layer.output_dim,
     )
-    with user_code(f"initializer {kind} of embedding {layer.name!r}"):
-        made = keras.ops.convert_to_numpy(initializer(shape, dtype="float32"))
+    with user_code(f"initializer {kind} of embedding {layer.name!r} of {file}"):
+        made: npt.NDArray[Any] = keras.ops.convert_to_numpy(initializer(shape, dtype="float32"))
     if made.shape != shape:
         raise UserError(
-            f"embedding {layer.name!r}: initializer {kind} gave shape {made.shape}, not {shape}"
+            f"{file}: embedding {layer.name!r}: initializer {kind} gave shape {made.shape}, not "
+            f"{shape}"
         )
-    return np.asarray(made, np.float32)
-
-
-def assign_given_rows(layers: Iterable[Any], servers: ServerGroup) -> bool:
-    """Set the rows of those tables that the user's code gives. layers: one a table.
-
-    Returns whether there are any.
-    """
-    given = False
-    for position, layer in enumerate(layers):
-        if not gives_rows(layer):
-            continue
-        given = True
-        matrix = given_rows(layer)
-        for start in range(0, len(matrix), ROWS_PER_CALL):
-            part = np.ascontiguousarray(matrix[start : start + ROWS_PER_CALL])
-            ids = np.arange(start, start + len(part), dtype=np.int64)
-            servers.assign_rows(position, ids, part)
-    return given
+    return made

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from shoal.bags import integers, look_up
 from shoal.errors import UserError
 from shoal.layers import rows
+from shoal.worker.model.given_weights import StandIn, takes_weights
 from shoal.worker.model.keras_rs_tables import Table, sparse_rows, table_in_build
 from shoal.worker.model.row_dtypes import holds_rows
 
@@ -137,10 +138,25 @@ def _check(layer: Any) -> None:
             )
 
 
+def _used(layer: Any) -> UserError:
+    """The error about a model that uses the weight of a served layer itself."""
+    if layer.of_keras_rs is not None:
+        return UserError(
+            f"the servers hold table {layer.name!r} of a DistributedEmbedding, so neither "
+            "get_embedding_tables() nor its weight is to be had in a job: call it on the "
+            "exported model.keras"
+        )
+    return UserError(
+        f"embedding {layer.name!r} is above --embedding-threshold, so the servers hold it, "
+        "but the model uses its weight itself (layer.embeddings): give --embedding-threshold "
+        f"{layer.input_dim * layer.output_dim * BYTES_PER_VALUE} to keep the layer in the workers"
+    )
+
+
 def _install() -> None:
     kind = keras.layers.Embedding
     build, call = kind.build, kind.call
-    set_weights, embeddings = kind.set_weights, kind.embeddings
+    load, embeddings, weights = kind.load_own_variables, kind.embeddings, kind.weights
 
     @functools.wraps(build)
     def _build(self: Any, input_shape: Any = None) -> None:
@@ -173,38 +189,30 @@ def _install() -> None:
             return found
         return look_up(rows_of, inputs, None, None, mask_zero=False)
 
-    @functools.wraps(set_weights)
-    def _set_weights(self: Any, weights: Any) -> None:
+    @functools.wraps(load)
+    def _load(self: Any, store: Any) -> None:
         if not is_served(self):
-            set_weights(self, weights)
+            load(self, store)
             return
-        shape = (self.input_dim, self.output_dim)
-        if len(weights) != 1 or np.shape(weights[0]) != shape:
-            raise ValueError(
-                f"embedding {self.name!r} takes one weight of shape {shape}, not "
-                f"{[np.shape(each) for each in weights]}"
-            )
-        self.served["rows"] = np.asarray(weights[0], np.float32)
+        if [*store.keys()] != ["0"]:
+            count = len(store.keys())
+            raise ValueError(f"embedding {self.name!r} has one weight, and the file has {count}")
+        StandIn(self, _used(self)).assign(store["0"])
 
     def _embeddings(self: Any) -> Any:
-        if is_served(self):
-            if self.of_keras_rs is not None:
-                raise UserError(
-                    f"the servers hold table {self.name!r} of a DistributedEmbedding, so neither "
-                    "get_embedding_tables() nor its weight is to be had in a job: call it on the "
-                    "exported model.keras"
-                )
-            raise UserError(
-                f"embedding {self.name!r} is above --embedding-threshold, so the servers hold it, "
-                "but the model uses its weight itself (layer.embeddings): give "
-                "--embedding-threshold "
-                f"{self.input_dim * self.output_dim * BYTES_PER_VALUE} to keep the layer in the "
-                "workers"
-            )
-        return embeddings.fget(self)
+        if not is_served(self):
+            return embeddings.fget(self)
+        if takes_weights():
+            return StandIn(self, _used(self))
+        raise _used(self)
 
-    kind.build, kind.call, kind.set_weights = _build, _call, _set_weights
-    kind.embeddings = property(_embeddings)
+    def _weights(self: Any) -> Any:
+        if not is_served(self):
+            return weights.fget(self)
+        return [StandIn(self, _used(self))] if takes_weights() else []
+
+    kind.build, kind.call, kind.load_own_variables = _build, _call, _load
+    kind.embeddings, kind.weights = property(_embeddings), property(_weights)
 
 
 _install()

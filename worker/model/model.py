@@ -28,8 +28,9 @@ from shoal.worker.model import accumulation
 from shoal.worker.model.callbacks import Callbacks
 from shoal.worker.model.finite import FiniteCheck
 from shoal.worker.model.flat import FlatVariables
+from shoal.worker.model.given_weights import taking_weights
 from shoal.worker.model.id_trace import IdTrace
-from shoal.worker.model.initial_rows import assign_given_rows
+from shoal.worker.model.initial_rows import given_rows, gives_rows
 from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.keras_rs_tables import check_tables, explaining_configs
 from shoal.worker.model.lookups import RecordLookup, Refusals
@@ -54,6 +55,9 @@ from shoal.worker.servers.in_flight import NOTHING, Missing
 from shoal.worker.servers.pulling import Pulled
 from shoal.worker.servers.pushing import Push
 from shoal.worker.tensors import tensor_of
+
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +116,7 @@ class ServedModel:
             tables_above(config.embedding_threshold),
             lookup_with(RecordLookup(self._refusals)),
             explaining_configs(self.file),
+            taking_weights(self.file),
         ):
             self.model = module.build_model()
         check_model(self.model, self.file)
@@ -131,6 +136,7 @@ class ServedModel:
         with (
             tables_above(config.embedding_threshold),
             explaining_configs(self.file),
+            taking_weights(self.file),
             self._calling(f"calling the model of {module.path.name}"),
         ):
             self._ids.trace()
@@ -160,6 +166,7 @@ class ServedModel:
             trainable=self.trainable.manifest,
             non_trainable=self.state.manifest,
             seed=config.seed,
+            given=not config.begins_with,
         )
         self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
         self._steps = CompiledSteps(
@@ -235,14 +242,21 @@ class ServedModel:
                 variable.assign(dense_value(dense, variable.path, shape, "checkpoint"))
         self.servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
 
-    def assign_given_rows(self) -> bool:
-        """Fill the tables whose initial rows the user's code gives; one worker does so.
+    def given_rows(self) -> Iterator[tuple[int, Iterator[tuple[Int64, Float32]]]]:
+        """The tables whose first rows the user's code gives, by position, and those rows.
 
-        Returns whether there are any. Raises UserError or UserCodeError as their code does.
+        In pieces, ids int64 [n] and rows float32 [n, dim]. Raises UserError or UserCodeError as
+        their code does, and for rows that no table can begin with.
         """
-        if self.servers.version:  # training has begun, and was resumed
-            return False
-        return assign_given_rows(self.tables.values(), self.servers)
+        for position, layer in enumerate(self.tables.values()):
+            if gives_rows(layer):
+                yield position, given_rows(layer, self.file)
+
+    def let_go(self) -> None:
+        """The servers have the rows that the user's code gives: hold them no longer."""
+        for layer in self.tables.values():
+            if gives_rows(layer) and layer.served["rows"] is not None:
+                layer.served["rows"].close()
 
     # ------------------------------------------------------------ ids and pull
 

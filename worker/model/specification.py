@@ -24,20 +24,22 @@ def model_spec(
     trainable: Iterable[pb.VariableSpec],
     non_trainable: Iterable[pb.VariableSpec],
     seed: int,
+    given: bool,
 ) -> pb.ModelSpec:
     """The tables and dense variables that servers hold, and the optimizers that they run.
 
     tables: the first embedding layer of each table by the table's name, in the servers' order.
     options: of each table, as `chosen_options` returns them. frozen: names of
     tables that are not trained. trainable, non_trainable: manifests of the dense vectors. seed:
-    of the job; the seeds of the tables follow from it.
+    of the job; the seeds of the tables follow from it. given: the servers begin with the rows
+    that the user's code gives, and with no other job's.
     """
     return pb.ModelSpec(
         tables=[
             pb.TableSpec(
                 name=name,
                 dim=layer.output_dim,
-                initializer=initializer_spec(layer).to_json(),
+                initializer=initializer_spec(layer, given=given).to_json(),
                 optimizer=optimizers.of(position).spec.to_json(),
                 seed=table_seed(layer, seed),
                 frozen=name in frozen,

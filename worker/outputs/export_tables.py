@@ -226,7 +226,7 @@ def _write(
         size += piece.nbytes
         if size > max_bytes:
             empty = held.pop(0)
-            counted = _Counted(_remaining(held, coming))
+            counted = Counted(_remaining(held, coming))
             file = write_parquet(folder, name, counted)
             return ExportedTable(
                 empty.ids, empty.rows, default, counted.rows, file, scales=empty.scales
@@ -269,7 +269,7 @@ class _Piece:
             yield columns(self.ids[part], self.rows[part], scales)
 
 
-class _Counted:
+class Counted:
     """Pieces of a table, and how many rows have come of them."""
 
     def __init__(self, pieces: Iterable[pa.Table]) -> None:

@@ -366,9 +366,3 @@ def test_a_new_master_knows_the_checkpoint_of_the_best_evaluation(ends):
     assert again.checkpoints.kept.best == job.checkpoints.kept.best
     again.master_restarted(2.0)
     assert again.checkpoints.kept.best == job.checkpoints.kept.best
-
-
-def test_rows_that_the_module_gave_are_in_a_checkpoint_from_the_start():
-    job = begun(described(first_checkpoint=True), checkpoint_seconds=1000.0)
-    orders = [each for each in job.take_instructions() if isinstance(each, TakeCheckpoint)]
-    assert orders == [TakeCheckpoint()]

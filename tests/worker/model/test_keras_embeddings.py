@@ -137,7 +137,6 @@ def test_an_initializer_of_the_whole_matrix_gives_the_rows_that_keras_has(served
     build = lambda: functional(embeddings_initializer=make())  # noqa: E731
     expected = embedding_of(build()).embeddings
     model = served(build=build, spec=SPEC, config=SERVED)
-    assert model.assign_given_rows()
     np.testing.assert_array_equal(matrix_of(model), expected)
 
 
@@ -151,7 +150,7 @@ def test_a_seed_of_the_initializer_gives_the_same_rows_in_every_layer_and_job(se
 
         config = dataclasses.replace(SERVED, seed=job_seed)
         model = served(build=build, spec=SPEC, config=config)
-        assert not model.assign_given_rows()
+        assert not list(model.given_rows())
         return matrix_of(model)
 
     np.testing.assert_array_equal(rows_of("a", 7), rows_of("b", 7, job_seed=6))
@@ -159,17 +158,72 @@ def test_a_seed_of_the_initializer_gives_the_same_rows_in_every_layer_and_job(se
     assert (rows_of("a", None) != rows_of("b", None)).all()
 
 
-@pytest.mark.parametrize("given", ["weights", "constant"])
-def test_rows_that_the_module_gives_are_the_initial_ones(served, given):
-    matrix = np.random.default_rng(1).normal(size=(COUNT, DIM)).astype(np.float32)
-    arguments = (
-        {"weights": [matrix]}
-        if given == "weights"
-        else {"embeddings_initializer": keras.initializers.Constant(matrix)}
+MATRIX = np.random.default_rng(1).normal(size=(COUNT, DIM)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Files of the model's weights in Keras's forms; those of the table are MATRIX."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    keras.utils.clear_session(free_memory=False)
+    model = functional()
+    model.get_layer("items").set_weights([MATRIX])
+    model.save(folder / "m.keras")
+    model.save(folder / "m.h5")
+    model.save_weights(folder / "m.weights.h5")
+    return folder
+
+
+def having(take):
+    """The functional model, once `take` was called with it."""
+    model = functional()
+    take(model)
+    return model
+
+
+GIVEN = {
+    "weights=": lambda _: functional(weights=[MATRIX]),
+    "Constant": lambda _: functional(embeddings_initializer=keras.initializers.Constant(MATRIX)),
+    "layer.set_weights": lambda _: having(lambda m: m.get_layer("items").set_weights([MATRIX])),
+    "model.set_weights": lambda _: having(
+        lambda m: m.set_weights([MATRIX, np.ones((DIM, 1)), np.ones(1)])
+    ),
+    "assign": lambda _: having(lambda m: m.get_layer("items").embeddings.assign(MATRIX)),
+    "load_model": lambda f: keras.models.load_model(f / "m.keras"),
+    "load_model of h5": lambda f: keras.models.load_model(f / "m.h5"),
+    "load_weights": lambda f: having(lambda m: m.load_weights(f / "m.weights.h5")),
+    "set_weights of get_weights": lambda f: having(
+        lambda m: m.set_weights(keras.models.load_model(f / "m.keras").get_weights())
+    ),
+}
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+@pytest.mark.parametrize("given", GIVEN)
+def test_rows_that_the_module_gives_are_the_initial_ones(served, pretrained, given, trainable):
+    def build():
+        model = GIVEN[given](pretrained)
+        model.get_layer("items").trainable = trainable
+        return model
+
+    model = served(build=build, spec=SPEC, config=SERVED)
+    np.testing.assert_array_equal(matrix_of(model), MATRIX)
+    twin = build()
+    twin.set_weights([MATRIX, *(each.numpy() for each in model.trainable.variables)])
+    np.testing.assert_allclose(
+        model.predict_batch(FEATURES[0]), twin(FEATURES[0]), rtol=1e-5, atol=1e-6
     )
-    model = served(build=lambda: functional(**arguments), spec=SPEC, config=SERVED)
-    model.assign_given_rows()
-    np.testing.assert_array_equal(matrix_of(model), matrix)
+    model.train_batch(Batch(FEATURES[0], LABELS, 3, 0, 0), 1)
+    changed = np.flatnonzero((matrix_of(model) != MATRIX).any(axis=1))
+    assert bool(changed.size) == trainable
+    assert np.isin(changed, FEATURES[0]["ids"]).all()
+
+
+def test_rows_that_a_job_begins_with_come_from_another_job_instead(served):
+    config = dataclasses.replace(SERVED, restore_from="elsewhere")
+    model = served(build=lambda: functional(weights=[MATRIX]), spec=SPEC, config=config)
+    assert not config.first_rows
+    assert not np.any(matrix_of(model))  # where --restore-from gives none
 
 
 def test_variance_scaling_takes_the_fans_that_keras_takes(served):
@@ -206,6 +260,14 @@ def tied():
             r"'items'.*embeddings_constraint \(NonNeg\)",
         ),
         (
+            lambda: having(lambda m: m.get_layer("items").embeddings.assign(MATRIX[:5])),
+            r"model.py: embedding 'items' has a weight of shape \(10, 4\), and .* \(5, 4\)",
+        ),
+        (
+            lambda: functional(weights=[np.where(np.arange(DIM), MATRIX, np.nan)]),
+            r"model.py: the weights that embedding 'items' begins with .* not finite in row 0",
+        ),
+        (
             lambda: functional(embeddings_initializer=lambda shape, dtype: np.zeros(3)),
             r"'items': initializer <lambda> gave shape \(3,\), not \(10, 4\)",
         ),
@@ -214,7 +276,7 @@ def tied():
 )
 def test_what_needs_the_whole_matrix_is_refused_by_name(served, build, words):
     with pytest.raises(UserError, match=words):
-        served(build=build, spec=SPEC, config=SERVED).assign_given_rows()
+        served(build=build, spec=SPEC, config=SERVED)
 
 
 class Computed(keras.Model):
