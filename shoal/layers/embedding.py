@@ -8,6 +8,7 @@ weights and knows no servers. How ids become bags is bags.py's.
 from __future__ import annotations
 
 import contextvars
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -83,6 +84,7 @@ def _refuse_unsupported(arguments: Mapping[str, Any]) -> None:
     """Raises UserError for an argument that `Embedding` does not have and that is set."""
     own = (
         *("output_dim", "embeddings_initializer", "combiner", "mask_zero", "table", "optimizer"),
+        "initial",
         *OPTIONS,
         *_OF_LAYER,
     )
@@ -141,6 +143,8 @@ class Embedding(keras.layers.Layer):
         records' --event-time, is removed. If its id comes again, it begins anew.
     max_rows: the most rows of the table in the whole job. At more, the servers remove a tenth of
         them: those that were used least and longest ago.
+    initial: a Parquet file, by a path or URL that workers see, whose columns `id` and `vector` give
+        the first rows of its ids. Other ids begin by the initializer.
 
     Raises UserError for an argument of another library's layer, ValueError for a value that
     is none.
@@ -162,6 +166,7 @@ class Embedding(keras.layers.Layer):
         admit_after: int = 1,
         expire_after: str | None = None,
         max_rows: int | None = None,
+        initial: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
         _refuse_unsupported(kwargs)
@@ -186,6 +191,9 @@ class Embedding(keras.layers.Layer):
         self.admit_after = checked("admit_after", admit_after, what)
         self.expire_after = checked("expire_after", expire_after, what)
         self.max_rows = checked("max_rows", max_rows, what)
+        if initial is not None and not isinstance(initial, str | os.PathLike):
+            raise ValueError(f"initial must be the path or URL of a Parquet file, not {initial!r}")
+        self.initial = None if initial is None else os.fspath(initial)
         self.combiner = combiner
         self.mask_zero = mask_zero
         self.supports_masking = mask_zero
@@ -237,4 +245,5 @@ class Embedding(keras.layers.Layer):
             "admit_after": self.admit_after,
             "expire_after": self.expire_after,
             "max_rows": self.max_rows,
+            "initial": self.initial,
         }

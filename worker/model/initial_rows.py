@@ -1,7 +1,8 @@
 """With which rows a table begins: drawn by the servers, or read from what a worker has written.
 
 Owns the initializers that servers draw by, the seed of a table, and the rows of a plain
-keras.layers.Embedding that the user's code gives whole. Writing them is outputs/first_rows.py's.
+keras.layers.Embedding that the user's code gives whole. Those of a file are vector_file.py's,
+writing them for the servers is outputs/first_rows.py's.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -20,6 +22,7 @@ from shoal.native.finite import first_not_finite
 from shoal.native.initializers import InitializerSpec, variance_scaling
 from shoal.worker.keras_internals import is_keras_own
 from shoal.worker.model.keras_embeddings import ROWS_PER_CALL, is_served, vocabulary
+from shoal.worker.model.vector_file import VectorFile
 from shoal.worker.module import user_code
 
 Float32 = npt.NDArray[np.float32]
@@ -43,10 +46,10 @@ def initializer_spec(layer: Any, *, given: bool = True) -> InitializerSpec:
     output_dim. given: servers begin with the rows that the user's code gives. Raises UserError for
     an initializer that servers do not have.
     """
-    if gives_rows(layer):
+    if gives_all_rows(layer):
         return InitializerSpec("zeros", given=given)
     if (spec := _drawn(layer)) is not None:
-        return spec
+        return replace(spec, given=given and gives_rows(layer))
     kind = type(layer.embeddings_initializer).__name__
     raise UserError(
         f"embedding {layer.name!r}: initializer {kind} is not supported; use zeros, ones, a "
@@ -98,6 +101,11 @@ def table_seed(layer: Any, job_seed: int) -> int:
 
 
 def gives_rows(layer: Any) -> bool:
+    """Whether the user's code gives first rows of a table, all or some of them."""
+    return gives_all_rows(layer) or getattr(layer, "initial", None) is not None
+
+
+def gives_all_rows(layer: Any) -> bool:
     """Whether the user's code gives the rows of a plain Embedding, instead of a law."""
     if not is_served(layer) or not vocabulary(layer):
         return False
@@ -110,6 +118,10 @@ def given_rows(layer: Any, file: str) -> Iterator[tuple[Int64, Float32]]:
     file: name of the user's, for messages. Raises UserError for rows that no table can begin with,
     UserCodeError if the initializer raises.
     """
+    if getattr(layer, "initial", None) is not None:
+        vectors = VectorFile(layer.initial, layer.output_dim, layer.name)
+        yield from vectors.pieces()
+        return
     start = 0
     for rows in _pieces(layer, file):
         ids = np.arange(start, start + len(rows))

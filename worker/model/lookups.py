@@ -63,7 +63,7 @@ def sharing_refused(first: Any, second: Any) -> str | None:
             f"two embedding layers are named {name!r}: a name is a table; give them different "
             f"names, call one layer twice, or let them share it with table={name!r} in both"
         )
-    for what in ("output_dim", "embeddings_initializer", "optimizer", "dtype"):
+    for what in ("output_dim", "embeddings_initializer", "initial", "optimizer", "dtype"):
         ours, theirs = (_setting(each, what) for each in (first, second))
         if ours != theirs:
             return f"two embedding layers share table {name!r}, but differ in {what}"

@@ -30,7 +30,7 @@ from shoal.worker.model.finite import FiniteCheck
 from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.given_weights import taking_weights
 from shoal.worker.model.id_trace import IdTrace
-from shoal.worker.model.initial_rows import given_rows, gives_rows
+from shoal.worker.model.initial_rows import given_rows, gives_all_rows, gives_rows
 from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.keras_rs_tables import check_tables, explaining_configs
 from shoal.worker.model.lookups import RecordLookup, Refusals
@@ -144,7 +144,9 @@ class ServedModel:
         self.tables = self._ids.tables
         check_variables(self.model, self.file)
         self._ids.check()
-        self.optimizers.choose(self.tables, dense=bool(self.model.trainable_variables))
+        self.optimizers.choose(
+            self.tables, dense=bool(self.model.trainable_variables), frozen=self._ids.frozen
+        )
         reseed(self.model, config.seed, worker, incarnation)
         self.trainable = FlatVariables(self.model.trainable_variables)
         self.state = FlatVariables(
@@ -255,7 +257,7 @@ class ServedModel:
     def let_go(self) -> None:
         """The servers have the rows that the user's code gives: hold them no longer."""
         for layer in self.tables.values():
-            if gives_rows(layer) and layer.served["rows"] is not None:
+            if gives_all_rows(layer) and layer.served["rows"] is not None:
                 layer.served["rows"].close()
 
     # ------------------------------------------------------------ ids and pull

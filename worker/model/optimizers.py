@@ -6,7 +6,7 @@ optimizer's update rule, rate and clipping are optimizer.py's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -55,14 +55,25 @@ class ServedOptimizers:
             known = self._made[id(optimizer)] = ServedOptimizer(optimizer, what)
         return known
 
-    def choose(self, tables: Mapping[str, Any], *, dense: bool) -> None:
+    def choose(
+        self, tables: Mapping[str, Any], *, dense: bool, frozen: Collection[str] = ()
+    ) -> None:
         """Choose for each table, once they are known.
 
         tables: the embedding layer of each, by name. dense: whether the model has variables
-        that are trained beside them.
-        Raises UserError for a name that no table has, and for two choices that exclude each
-        other.
+        that are trained beside them. frozen: the tables that no layer trains.
+        Raises UserError for a name that no table has, for two choices that exclude each other, and
+        for a choice for a table that is not trained.
         """
+        for name in frozen:
+            layer = tables[name]
+            # keras-rs gives every table one.
+            own = getattr(layer, "of_keras_rs", None) is None and getattr(layer, "optimizer", None)
+            if own or name in self._by_pattern:
+                raise UserError(
+                    f"{self._what}: table {name!r} has trainable=False, and an optimizer of its "
+                    f"own, by its {'layer' if own else 'name'}: remove the one or the other"
+                )
         for pattern in self._by_pattern:
             if not any(fnmatchcase(name, pattern) for name in tables):
                 there = f"its tables are {', '.join(tables)}" if tables else "it has no table"

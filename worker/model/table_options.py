@@ -13,7 +13,7 @@ from shoal.base.words import near
 from shoal.config.job import JobConfig
 from shoal.config.table_options import FLAG, NO_EVENT_TIME, OPTIONS, table_options
 from shoal.errors import UserError
-from shoal.worker.model.initial_rows import gives_rows
+from shoal.worker.model.initial_rows import gives_all_rows
 
 LEAST_SHARE = 64
 """Of max_rows, for each server: ids are spread evenly over servers only where they are many."""
@@ -42,7 +42,7 @@ def _chosen(name: str, layer: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         for option, each in OPTIONS.items()
     }
     for option, each in OPTIONS.items():
-        if options[option] != each.default and gives_rows(layer):
+        if options[option] != each.default and gives_all_rows(layer):
             raise UserError(
                 f"table {name!r} has {option}={options[option]}, but its rows are given by "
                 f"the model's code, so all of them are there from the beginning: remove {option}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -195,14 +196,14 @@ def write_parquet(folder: Storage, name: str, pieces: Iterable[pa.Table]) -> Fil
 
     With a checksum a page: whoever reads it, with whatever, can find what has changed.
     """
-    with manifests.writing(folder, name) as file:
+    with manifests.writing(folder, name) as file, ExitStack() as ends:
         writer: pq.ParquetWriter | None = None
         for piece in pieces:
             if writer is None:
                 writer = pq.ParquetWriter(file, piece.schema, write_page_checksum=True)
+                ends.callback(writer.close)
             writer.write_table(piece, row_group_size=ROWS_PER_PIECE)
         assert writer is not None
-        writer.close()
     return file.described
 
 

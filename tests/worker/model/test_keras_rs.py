@@ -487,6 +487,25 @@ def test_a_frozen_layer_has_frozen_tables(served):
     np.testing.assert_array_equal(rows_of(model, "items", 5), before)
 
 
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")  # keras-rs's own
+@pytest.mark.parametrize("trainable", [True, False])
+def test_tables_begin_with_the_weights_of_a_saved_model(served, tmp_path, trainable):
+    saved = with_table()
+    saved.save(tmp_path / "m.keras")
+    inner = next(e for e in saved._flatten_layers() if isinstance(e, keras.layers.Embedding))
+
+    def build():
+        model = keras.models.load_model(tmp_path / "m.keras")
+        model.layers[1].trainable = trainable
+        return model
+
+    model = served(build=build, spec=ITEMS)
+    np.testing.assert_array_equal(rows_of(model, "items", 5), inner.embeddings)
+    assert [each.frozen for each in model.spec.tables] == [not trainable]
+    features = {"items": tf.constant([[0, 1, 2, 3, 4]], tf.int64)}
+    np.testing.assert_allclose(model.predict_batch(features), saved(features), rtol=1e-5)
+
+
 def test_the_size_of_a_table_does_not_matter(served):
     config = dataclasses.replace(CONFIG, embedding_threshold=1 << 40)
     assert list(served(build=with_table, spec=ITEMS, config=config).tables) == ["items"]

@@ -7,6 +7,7 @@ import pytest
 import shoal.layers
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.worker.model.given_weights import taking_weights
 from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.lookups import sharing_refused
 from shoal.worker.model.table_options import check_lifecycle, chosen_options
@@ -55,7 +56,8 @@ def test_a_table_that_there_is_not_is_refused_with_the_nearest_name():
 
 def test_a_table_whose_rows_are_all_there_has_no_admission():
     layer = served(name="given")
-    layer.set_weights([np.ones((50, 4), np.float32)])
+    with taking_weights("model.py"):
+        layer.set_weights([np.ones((50, 4), np.float32)])
     for option, value in (("admit_after", "2"), ("expire_after", "7d"), ("max_rows", "9")):
         with pytest.raises(
             UserError, match=f"'given' has {option}={value}, but its rows are given"
