@@ -92,3 +92,15 @@ def weights_from_disk() -> Iterator[None]:
     """
     with mock.patch.object(saving_lib, "is_memory_sufficient", create=True, return_value=False):
         yield
+
+
+def unread(store: Any, key: str) -> Any:
+    """A value of a file of weights, to be read in slices where the file lets it; else an array.
+
+    store: as `load_own_variables` gets it.
+    """
+    group = getattr(store, "_h5_entry_group", None)
+    if group is None or key not in group or group[key].attrs.get("dtype") == "bfloat16":
+        return store[key]
+    found = getattr(saving_lib, "safe_get_h5_dataset", lambda group, key: group[key])
+    return found(group, key)

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from shoal.bags import integers, look_up
 from shoal.errors import UserError
 from shoal.layers import rows
+from shoal.worker.keras_internals import unread
 from shoal.worker.model.given_weights import StandIn, takes_weights
 from shoal.worker.model.keras_rs_tables import Table, sparse_rows, table_in_build
 from shoal.worker.model.row_dtypes import holds_rows
@@ -197,7 +198,7 @@ def _install() -> None:
         if [*store.keys()] != ["0"]:
             count = len(store.keys())
             raise ValueError(f"embedding {self.name!r} has one weight, and the file has {count}")
-        StandIn(self, _used(self)).assign(store["0"])
+        StandIn(self, _used(self)).assign(unread(store, "0"))
 
     def _embeddings(self: Any) -> Any:
         if not is_served(self):

@@ -1,6 +1,7 @@
 """A plain keras.layers.Embedding that the servers hold, against the same model in Keras."""
 
 import dataclasses
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,6 +13,7 @@ from shoal.errors import UserError
 from shoal.native.initializers import variance_scaling
 from shoal.preprocessing import SparseEmbedding
 from shoal.worker.input.batch import Batch
+from shoal.worker.model.given_weights import GivenRows
 from shoal.worker.model.initial_rows import initializer_spec
 from tests.worker.exported import export_to, tried
 from tests.worker.networks import CONFIG
@@ -217,6 +219,22 @@ def test_rows_that_the_module_gives_are_the_initial_ones(served, pretrained, giv
     changed = np.flatnonzero((matrix_of(model) != MATRIX).any(axis=1))
     assert bool(changed.size) == trainable
     assert np.isin(changed, FEATURES[0]["ids"]).all()
+
+
+@pytest.mark.parametrize("file", ["m.keras", "m.weights.h5"])
+def test_a_worker_never_holds_a_file_s_matrix_whole(served, pretrained, monkeypatch, file):
+    read, begin = [], GivenRows.__init__
+
+    def noting(self, matrix):
+        # A file in memory would have no path.
+        read.append(Path(matrix.file.filename).is_file())
+        begin(self, matrix)
+
+    monkeypatch.setattr(GivenRows, "__init__", noting)
+    given = GIVEN["load_model" if file == "m.keras" else "load_weights"]
+    model = served(build=lambda: given(pretrained), spec=SPEC, config=SERVED)
+    assert read == [True]
+    np.testing.assert_array_equal(matrix_of(model), MATRIX)
 
 
 def test_rows_that_a_job_begins_with_come_from_another_job_instead(served):
