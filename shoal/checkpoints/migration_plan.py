@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from shoal.checkpoints.migration_terms import Described, Wishes, loses_ids, value_dtype
 from shoal.checkpoints.slot_plan import SlotSource, slot_sources
 from shoal.checkpoints.variable_plan import VariablePlan, plan_variables
+from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 
@@ -128,6 +129,11 @@ def _tables(
         position = saved.pop(table.name, None)
         if position is None:
             plans.append(TablePlan(table.name, None, (f"new, dim {table.dim}",)))
+            if InitializerSpec.from_json(table.initializer).given:
+                refused.append(
+                    f"rows that the code of the new model gives table {table.name!r}, which is "
+                    "new: have its layer begin by an initializer such as uniform"
+                )
             if f"table {table.name}" in new.elsewhere:
                 notes.append(
                     f"table {table.name!r} is new and read by more than kernels of known layout: "

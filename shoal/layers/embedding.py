@@ -66,8 +66,8 @@ _INSTEAD = {
     "embeddings_regularizer": "use activity_regularizer, which counts the rows that a batch looks "
     "up, or weight_decay of the optimizer",
     "embeddings_constraint": "constrain the looked-up rows, after the layer",
-    "weights": "use a keras.layers.Embedding, which may begin with given rows and above "
-    "--embedding-threshold is on the servers too",
+    "weights": "give initial a Parquet file of ids and vectors, or use a keras.layers.Embedding, "
+    "which may begin with given rows and above --embedding-threshold is on the servers too",
     "lora_rank": "remove it: there is no low-rank adaptation of rows on servers",
     "lora_alpha": "remove it: there is no low-rank adaptation of rows on servers",
 }

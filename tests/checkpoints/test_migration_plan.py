@@ -191,6 +191,18 @@ def test_losses_are_refused_without_their_flag(new, wishes, words, accepting):
     assert plan(OLD, new, Wishes(**accepting)).refused == ()
 
 
+def test_a_new_table_cannot_begin_with_the_weights_of_a_keras_model():
+    given = InitializerSpec("zeros", given=True).to_json()
+    shops = pb.TableSpec(
+        name="shops", dim=2, initializer=given, optimizer=OptimizerSpec("adagrad").to_json()
+    )
+    made = plan(OLD, described([table("users", 2), shops], [USERS, X]), Wishes())
+    assert [each for each in made.refused if "table 'shops', which is new" in each]
+    users = table("users", 2)
+    users.initializer = given  # its rows are those of the checkpoint
+    assert plan(OLD, described([users], [USERS, X]), Wishes()).refused == ()
+
+
 def test_a_variable_that_is_gone_and_one_that_is_new():
     old = described([], [X], more=[("old/kernel", [2, 2])])
     new = described([], [X], more=[("new/kernel", [2, 2])])
