@@ -34,10 +34,10 @@ class Divided(World):
     former_dense.
     """
 
-    def __init__(self, count, folder, *, peers=False):
+    def __init__(self, count, folder, *, peers=False, **options):
         self.peers = peers
         self.former = 0
-        super().__init__(count, folder, Faults())
+        super().__init__(count, folder, Faults(), **options)
         self.whole = ParameterServer(0, Routing.even(1))
         self.whole.registration.register(pb.RegisterRequest(model=SPEC))
         self.whole.registration.initialize_dense(self.first_values(0, Routing.even(1)))

@@ -195,9 +195,9 @@ def _install() -> None:
         if not is_served(self):
             load(self, store)
             return
-        if [*store.keys()] != ["0"]:
-            count = len(store.keys())
-            raise ValueError(f"embedding {self.name!r} has one weight, and the file has {count}")
+        wanted, there = 1 + len(weights.fget(self)), len(store.keys())
+        if wanted != there:
+            raise ValueError(f"embedding {self.name!r} has {wanted} weights, and the file {there}")
         StandIn(self, _used(self)).assign(unread(store, "0"))
 
     def _embeddings(self: Any) -> Any:
@@ -208,9 +208,10 @@ def _install() -> None:
         raise _used(self)
 
     def _weights(self: Any) -> Any:
-        if not is_served(self):
-            return weights.fget(self)
-        return [StandIn(self, _used(self))] if takes_weights() else []
+        others = weights.fget(self)
+        if is_served(self) and takes_weights():
+            return [StandIn(self, _used(self)), *others]
+        return others
 
     kind.build, kind.call, kind.load_own_variables = _build, _call, _load
     kind.embeddings, kind.weights = property(_embeddings), property(_weights)

@@ -20,6 +20,7 @@ from shoal.ps.update_log.to_checkpoint import recovered
 from tests.ps.caller import model_spec
 from tests.ps.first_rows import write_first_rows
 from tests.ps.logged import DIM, SIZE, STATE, content
+from tests.ps.test_moving_dense import Divided
 
 IDS = np.arange(200) * 9973
 ROWS = np.random.default_rng(0).normal(size=(IDS.size, DIM)).astype(np.float32)
@@ -98,6 +99,22 @@ def test_a_job_that_is_resumed_before_its_first_checkpoint_has_them(given, tmp_p
     for ids, rows in saved.rows("items", DIM):
         found |= dict(zip(ids.tolist(), rows.tolist(), strict=True))
     assert found == rows_of(job)
+
+
+def test_they_move_and_are_where_they_were_after_a_death(tmp_path):
+    ids = np.arange(IDS.size)  # some of which are pushed
+    write_first_rows(tmp_path / "given", "items", ids, ROWS)
+    world = Divided(3, tmp_path, spec=GIVEN, first_rows=str(tmp_path / "given"))
+    world.push_all()
+    for dense in (2, 1, 3):
+        world.divide(dense)
+        world.push_all()
+        before = [content(server.model)[0] for server in world.servers]
+        assert sorted(key for rows in before for key in rows) == ids.tolist()
+        for index in range(3):
+            world.start_again(index)
+        assert [content(server.model)[0] for server in world.servers] == before
+    world.close()
 
 
 def test_files_that_cannot_be_read_end_the_job_by_name(tmp_path):

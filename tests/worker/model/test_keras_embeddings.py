@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import shoal.layers
-from shoal.errors import UserError
+from shoal.errors import UserCodeError, UserError
 from shoal.native.initializers import variance_scaling
 from shoal.preprocessing import SparseEmbedding
 from shoal.worker.input.batch import Batch
@@ -237,6 +237,21 @@ def test_a_worker_never_holds_a_file_s_matrix_whole(served, pretrained, monkeypa
     np.testing.assert_array_equal(matrix_of(model), MATRIX)
 
 
+@pytest.mark.parametrize("file", ["m.weights.h5", "m.h5"])
+def test_weights_of_another_shape_are_refused_with_layer_and_file(served, pretrained, file):
+    def build():
+        ids = keras.Input([3], dtype="int64", name="ids")
+        rows = keras.layers.Embedding(COUNT + 1, DIM, name="items")(ids)
+        rows = keras.layers.GlobalAveragePooling1D(name="pool")(rows)
+        model = keras.Model({"ids": ids}, keras.layers.Dense(1, name="out")(rows))
+        model.load_weights(pretrained / file)
+        return model
+
+    words = r"model.py.*items.*\(11, 4\).*\(10, 4\)"
+    with pytest.raises((UserError, UserCodeError), match=words):
+        served(build=build, spec=SPEC, config=SERVED)
+
+
 def test_rows_that_a_job_begins_with_come_from_another_job_instead(served):
     config = dataclasses.replace(SERVED, restore_from="elsewhere")
     model = served(build=lambda: functional(weights=[MATRIX]), spec=SPEC, config=config)
@@ -353,3 +368,28 @@ def test_ids_that_cannot_be_known_before_the_step_are_refused(served, how, words
 def test_ids_may_be_computed_from_the_shape_of_rows(served):
     model = served(build=lambda: Computed("shape"), spec=SPEC)
     assert model.train_batch(Batch(FEATURES[0], LABELS, 3, 0, 0), 1) > 0
+
+
+class Biased(keras.layers.Embedding):
+    """One with a weight of its own beside the table."""
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        self.bias = self.add_weight(shape=[DIM], name="bias", initializer="ones")
+
+    def call(self, inputs):
+        return super().call(inputs) + self.bias
+
+
+def test_a_layer_with_a_weight_beside_its_table_has_both(served):
+    def build():
+        ids = keras.Input([3], dtype="int64", name="ids")
+        layer = Biased(COUNT, DIM, name="items")
+        model = keras.Model({"ids": ids}, keras.ops.sum(layer(ids), axis=1))
+        layer.set_weights([MATRIX, np.arange(DIM)])
+        return model
+
+    model = served(build=build, spec=SPEC, config=SERVED)
+    assert [each.path for each in model.trainable.variables] == ["items/bias"]
+    np.testing.assert_allclose(model.predict_batch(FEATURES[0]), build()(FEATURES[0]), rtol=1e-5)
+    assert len(model.model.get_layer("items").get_weights()) == 1
