@@ -8,6 +8,8 @@
     integers.py          integers that a model's inputs cannot keep
     dependencies.py      what an operation of a traced graph is computed from
     initial_rows.py      the first values of rows
+    given_weights.py     weights of tables that the user's code gives
+    vector_file.py       vectors by id that a table begins with
     row_dtypes.py        the dtypes of rows
     supported.py         the models that shoal cannot serve
     flat.py              dense variables as one flat vector, and back

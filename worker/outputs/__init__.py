@@ -2,6 +2,7 @@
 
     export.py             the export, file by file
     export_tables.py      tables as Parquet files
+    first_rows.py         rows that a model brings, for servers to begin with
     keras_model.py        the user's model rebuilt of Keras's own layers
     saved_model.py        the SavedModel
     signature_names.py    names of a signature's inputs
