@@ -1467,22 +1467,20 @@ class PlateauRule(_message.Message):
     def __init__(self, best: _Optional[_Union[BestRule, _Mapping]] = ..., patience: _Optional[int] = ..., cooldown: _Optional[int] = ...) -> None: ...
 
 class TrainingRules(_message.Message):
-    __slots__ = ("max_steps", "early_stopping", "checkpoint", "export", "plateau", "first_checkpoint", "mlflow")
+    __slots__ = ("max_steps", "early_stopping", "checkpoint", "export", "plateau", "mlflow")
     MAX_STEPS_FIELD_NUMBER: _ClassVar[int]
     EARLY_STOPPING_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     EXPORT_FIELD_NUMBER: _ClassVar[int]
     PLATEAU_FIELD_NUMBER: _ClassVar[int]
-    FIRST_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     MLFLOW_FIELD_NUMBER: _ClassVar[int]
     max_steps: int
     early_stopping: _containers.RepeatedCompositeFieldContainer[EarlyStoppingRule]
     checkpoint: BestRule
     export: BestRule
     plateau: PlateauRule
-    first_checkpoint: bool
     mlflow: MlflowRun
-    def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ..., checkpoint: _Optional[_Union[BestRule, _Mapping]] = ..., export: _Optional[_Union[BestRule, _Mapping]] = ..., plateau: _Optional[_Union[PlateauRule, _Mapping]] = ..., first_checkpoint: bool = ..., mlflow: _Optional[_Union[MlflowRun, _Mapping]] = ...) -> None: ...
+    def __init__(self, max_steps: _Optional[int] = ..., early_stopping: _Optional[_Iterable[_Union[EarlyStoppingRule, _Mapping]]] = ..., checkpoint: _Optional[_Union[BestRule, _Mapping]] = ..., export: _Optional[_Union[BestRule, _Mapping]] = ..., plateau: _Optional[_Union[PlateauRule, _Mapping]] = ..., mlflow: _Optional[_Union[MlflowRun, _Mapping]] = ...) -> None: ...
 
 class MlflowRun(_message.Message):
     __slots__ = ("tracking_uri", "experiment", "run_name", "tags")
