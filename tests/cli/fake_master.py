@@ -16,7 +16,7 @@ from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
 from shoal.security.identities import own_identity
 
-behaviour, _, config_path = sys.argv[1:]
+behaviour, *_, config_path = sys.argv[1:]
 config = JobConfig.load(config_path)
 folder = JobFolder(Path(config_path).parent)
 asked, stopped = threading.Event(), threading.Event()
@@ -56,8 +56,9 @@ def finish(state, failure=None):
 
 
 if behaviour == "orphan":
-    # A child with the job's configuration in its arguments, as the launcher's have.
-    subprocess.Popen([sys.executable, __file__, "wait", "--config", config_path])
+    # A child with a role and the job's configuration in its arguments, as the launcher's have.
+    role = ("-m", "shoal.worker", "--config", config_path)
+    subprocess.Popen([sys.executable, __file__, "wait", *role])
     print("RuntimeError: the last words", flush=True)
     os._exit(3)
 

@@ -1,5 +1,6 @@
 """Jobs with a scripted master: ends, exit codes, reports, and nothing left behind."""
 
+import contextlib
 import dataclasses
 import inspect
 import os
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -86,6 +88,10 @@ def test_a_master_that_dies_is_quoted_and_leaves_no_child(project, scripted):
     assert result.exit_code == 1
     assert "master ended with code 3 without a result" in result.stderr
     assert "the last words" in result.stderr
+    of_project = os.fsencode(project)
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # another one that has ended meanwhile
+            assert of_project not in process.read_bytes()
 
 
 def test_an_ended_job_can_be_replaced(project, scripted):
