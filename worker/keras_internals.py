@@ -49,6 +49,23 @@ def layers_under_way() -> list[Any]:
     return [each.caller for each in scopes if isinstance(each.caller, keras.layers.Layer)]
 
 
+@contextmanager
+def forgetting_calls(model: Any) -> Iterator[None]:
+    """Let layers and operations of a model forget, after the body, which calls it made of them.
+
+    Each symbolic call stays with the layer, and with it whatever model was made of the call.
+    """
+    layers = list(all_layers(model))
+    operations = [*layers, *(each for layer in layers for each in getattr(layer, "operations", ()))]
+    calls = [nodes for each in operations for nodes in (each._inbound_nodes, each._outbound_nodes)]
+    counts = [len(nodes) for nodes in calls]
+    try:
+        yield
+    finally:
+        for nodes, count in zip(calls, counts, strict=True):
+            del nodes[count:]
+
+
 def inputs_of_calls(layer: Any) -> Iterator[Any]:
     """The symbolic tensors that a layer was called with when models were made of it."""
     for node in layer._inbound_nodes:

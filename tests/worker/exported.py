@@ -82,9 +82,9 @@ for folder in sorted(pathlib.Path(sys.argv[1]).iterdir()):
 """
 
 
-def tried(model):
-    """What an export of a model would lack, found before training."""
-    return check(model, dataclasses.replace(CONFIG, output="out"))
+def tried(model, **options):
+    """What an export of a model would lack, found before training. options: as `export_to`'s."""
+    return check(model, dataclasses.replace(CONFIG, output="out", **options))
 
 
 class Exports:

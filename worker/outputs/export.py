@@ -18,7 +18,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
-from shoal.errors import DISK_FAILS, UserCodeError
+from shoal.errors import DISK_FAILS, UserCodeError, UserError
 from shoal.proto.errors import BrokenStreamError
 from shoal.worker.model.keras_embeddings import tables_above
 from shoal.worker.model.model import ServedModel
@@ -49,7 +49,7 @@ from shoal.worker.outputs.export_tables import (
     write_parquet,
     write_tables,
 )
-from shoal.worker.outputs.keras_model import obstacle, plain_model
+from shoal.worker.outputs.keras_model import plain_model, unsaveable
 from shoal.worker.outputs.patience import written
 from shoal.worker.outputs.row_forms import form_of, formed
 from shoal.worker.servers.group import ServerGroup
@@ -114,7 +114,7 @@ def _write(
 
     Returns the error for which the models are missing, if the export is kept without them.
     """
-    folder, kinds = place.begin(), config.export_kinds
+    folder = place.begin()
     model.pull_dense()
     max_bytes = config.export_max_table_mb * 1_000_000
     storage = LocalStorage(folder)
@@ -124,11 +124,11 @@ def _write(
     described.append(write_parquet(storage, "dense.parquet", [_dense(model)]))
     failed: Exception | None = None
     try:
-        keras_file, signature = write_models(model, tables, folder, kinds)
+        keras_file, signature = write_models(model, tables, folder, config.export_kinds)
     except Exception as error:
         if place.names():
             raise
-        failed, kinds, keras_file, signature = error, frozenset(), None, {}
+        failed, keras_file, signature = error, None, None
         shutil.rmtree(folder / "saved_model", ignore_errors=True)
         (folder / KERAS_FILE).unlink(missing_ok=True)
     known = {file["name"] for file in described}
@@ -141,10 +141,10 @@ def _write(
         "job_id": config.job_id,
         "version": version,
         "keras": keras_file,
-        "saved_model": "saved_model" if SAVED_MODEL in kinds else None,
+        "saved_model": None if signature is None else "saved_model",
         "dense": "dense.parquet",
         "optimizer": model.optimizers.default.spec.to_json(),
-        "tables": _described_tables(model, tables, signature),
+        "tables": _described_tables(model, tables, signature or {}),
         "files": described,
     }
     if failed is not None:
@@ -178,26 +178,48 @@ def _described_tables(
 
 
 def write_models(
-    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path, kinds: Container[str]
-) -> tuple[str | None, dict[str, dict[str, str]]]:
-    """Save the model with its tables: the name of its Keras file, and what SavedModel.save gave.
+    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path, kinds: Set[str]
+) -> tuple[str | None, dict[str, dict[str, str]] | None]:
+    """Save the model with its tables, in each of the forms that it can have.
 
-    kinds: of KERAS and SAVED_MODEL. Raises UserCodeError if it cannot be saved, and OSError.
+    kinds: of KERAS and SAVED_MODEL. Returns the name of the Keras file, and what SavedModel.save
+    gave; None for a form that is not there. Raises UserError or UserCodeError if the model can
+    have none of them or one fails that it can have, and OSError.
     """
-    keras_file, signature = None, dict[str, dict[str, str]]()
-    with _user_layers(f"exporting the model of {model.file}"):
-        if KERAS in kinds:
-            keras_file = _save_keras(model, tables, folder)
-        if SAVED_MODEL in kinds:
-            signature = saved_model.save(model, tables, folder / "saved_model")
+    if KERAS in kinds and (large := [name for name, table in tables.items() if table.external]):
+        logger.warning(
+            "no model.keras: %s above --export-max-table-mb; the SavedModel takes vectors",
+            ", ".join(large),
+        )
+        kinds = kinds - {KERAS}
+    keras_file = signature = None
+    missing = _missing(model, tables, kinds & {KERAS})
+    if SAVED_MODEL in kinds:
+        try:
+            with _user_layers(f"exporting the model of {model.file}"):
+                signature = saved_model.save(model, tables, folder / "saved_model")
+        except (UserError, UserCodeError):
+            missing |= _missing(model, tables, {SAVED_MODEL})
+            if SAVED_MODEL not in missing:
+                raise
+            shutil.rmtree(folder / "saved_model", ignore_errors=True)
+    for line in _lacking(model, kinds, missing):
+        logger.warning(line)
+    if KERAS in kinds - missing.keys():
+        with (
+            _user_layers(f"exporting the model of {model.file}"),
+            plain_model(model.model, tables) as plain,
+        ):
+            plain.save(folder / KERAS_FILE)
+        keras_file = KERAS_FILE
     return keras_file, signature
 
 
 def check(model: ServedModel, config: JobConfig) -> list[str]:
     """Make an export of empty tables in a temporary folder, before the model is trained.
 
-    Returns in words the parts that an export will lack. Raises UserCodeError if Keras or TensorFlow
-    cannot save the model, and UserError for what shoal cannot.
+    Returns in words the parts that an export will lack. Raises UserError or UserCodeError if the
+    model can have none of the forms of --export.
     """
     if config.command == "train" and not config.output:
         return []
@@ -208,26 +230,53 @@ def check(model: ServedModel, config: JobConfig) -> list[str]:
         )
         default = np.zeros(table.dim, np.float32)
         tables[table.name] = ExportedTable(np.zeros(0, np.int64), rows, default, scales=scales)
-    lacking = []
-    # What became a table does so in the copy too, which then needs no memory.
+    return _lacking(model, config.export_kinds, _missing(model, tables, config.export_kinds))
+
+
+def _missing(
+    model: ServedModel, tables: Mapping[str, ExportedTable], kinds: Set[str]
+) -> dict[str, UserError | UserCodeError]:
+    """Those of the forms that the model cannot have with any rows, and why."""
+    empty = {name: table.emptied() for name, table in tables.items()}
+    missing: dict[str, UserError | UserCodeError] = {}
+    # What became a table does so in a copy too, which then needs no memory.
     with (
         tempfile.TemporaryDirectory(prefix="shoal-export-") as folder,
         tables_above(model.embedding_threshold),
-        _user_layers(f"exporting the model of {model.file}, tried before training,"),
     ):
-        if KERAS in config.export_kinds:
-            if why := obstacle(model.model):
-                lacking.append(_no_keras(why, config))
-            else:
-                plain_model(model.model, tables).to_json()
-        if SAVED_MODEL in config.export_kinds:
-            saved_model.save(model, tables, Path(folder, "saved_model"))
-    return lacking
+        if KERAS in kinds and (why := unsaveable(model.model, empty)):
+            missing[KERAS] = UserError(why)
+        if SAVED_MODEL in kinds:
+            try:
+                with _user_layers("saving it"):
+                    saved_model.save(model, empty, Path(folder, "saved_model"))
+            except (UserError, UserCodeError) as error:
+                missing[SAVED_MODEL] = error
+    return missing
 
 
-def _no_keras(why: str, config: JobConfig) -> str:
-    has = "the SavedModel" if SAVED_MODEL in config.export_kinds else "tables and dense values only"
-    return f"the export has {has}, and no model.keras: {why}"
+def _lacking(
+    model: ServedModel, kinds: Set[str], missing: Mapping[str, UserError | UserCodeError]
+) -> list[str]:
+    """Which forms an export lacks, and why.
+
+    Raises UserError, or UserCodeError with the traceback of the user's code, if it lacks all.
+    """
+    names = {KERAS: "model.keras", SAVED_MODEL: "SavedModel"}
+    why = {kind: getattr(error, "message", str(error)) for kind, error in missing.items()}
+    if kinds - missing.keys() or not kinds:
+        has = "model.keras" if SAVED_MODEL in missing else "the SavedModel"
+        return [f"the export has {has}, and no {names[kind]}: {text}" for kind, text in why.items()]
+    refusal = (
+        f"the model of {model.file} cannot be exported"
+        + "".join(f". No {names[kind]}: {text}" for kind, text in why.items())
+        + ". Mend that, or give --export none: the job then leaves tables, dense values and "
+        "checkpoints, and no model"
+    )
+    for error in missing.values():
+        if isinstance(error, UserCodeError):
+            raise UserCodeError(refusal, error.traceback) from error
+    raise UserError(refusal)
 
 
 @contextmanager
@@ -260,24 +309,3 @@ def _dense(model: ServedModel) -> pa.Table:
         },
         schema=pa.schema(DENSE_COLUMNS),
     )
-
-
-def _save_keras(
-    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
-) -> str | None:
-    """Write model.keras with stock layers in place of ours; its name, or None.
-
-    A subclassed model or layer cannot be rebuilt from its configuration if embedding
-    layers sit in its code. Such a model has the SavedModel.
-    """
-    if large := [name for name, table in tables.items() if table.external]:
-        logger.warning(
-            "no model.keras: %s above --export-max-table-mb; the SavedModel takes vectors",
-            ", ".join(large),
-        )
-        return None
-    if why := obstacle(model.model):
-        logger.info("no model.keras: %s", why)
-        return None
-    plain_model(model.model, tables).save(folder / KERAS_FILE)
-    return KERAS_FILE

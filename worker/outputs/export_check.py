@@ -16,13 +16,13 @@ import tensorflow as tf
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.worker.keras_internals import all_layers
 from shoal.worker.model.initial_rows import initializer_spec
 from shoal.worker.model.keras_embeddings import vocabulary
 from shoal.worker.model.model import ServedModel
 from shoal.worker.module import user_code
 from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
+from shoal.worker.outputs.keras_model import own_objects
 from shoal.worker.outputs.row_forms import default_row, form_of, formed_table
 
 if TYPE_CHECKING:
@@ -53,15 +53,17 @@ def try_export(
     with tempfile.TemporaryDirectory(prefix="shoal-export-") as name:
         folder = Path(name)
         model.pull_dense()
-        keras_file, _ = write_models(model, tables, folder, config.export_kinds)
+        keras_file, signature = write_models(model, tables, folder, config.export_kinds)
         loaded = []
         if keras_file:
-            own = {type(each).__name__: type(each) for each in all_layers(model.model)}
             with user_code(f"loading the exported Keras model of {model.file}"):
-                found = keras.models.load_model(folder / keras_file, own)(features, training=False)
+                loaded_model = keras.models.load_model(
+                    folder / keras_file, own_objects(model.model), safe_mode=False
+                )
+                found = loaded_model(features, training=False)
             _compare(found, expected, keras_file, model.file)
             loaded.append(keras_file)
-        if (folder / "saved_model").exists():
+        if signature is not None:
             with user_code(f"loading the exported SavedModel of {model.file}"):
                 saved = tf.saved_model.load(folder / "saved_model")  # holds the variables
                 found = saved.serve(features)

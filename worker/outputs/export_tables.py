@@ -77,6 +77,11 @@ class ExportedTable:
         """Of the rows."""
         return str(self.rows.dtype)
 
+    def emptied(self) -> ExportedTable:
+        """The table without its rows."""
+        scales = None if self.scales is None else self.scales[:0]
+        return ExportedTable(self.ids[:0], self.rows[:0], self.default, scales=scales)
+
     def values(self) -> Float32:
         """The rows as the numbers that they are, float32 [n, dim]."""
         return as_float32(self.rows, self.scales)

@@ -1,11 +1,16 @@
-"""A user's model rebuilt of Keras's own layers, each table as two of them.
+"""A user's model in which each table is two of Keras's own layers.
 
-Owns which models can be rebuilt so. Reading the tables and saving is export.py's.
+Owns which models can be made so, and be read by Keras again. Reading the tables and saving is
+export.py's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,8 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.layers import Embedding
-from shoal.worker.keras_internals import all_layers, direct_layers, inputs_of_calls
-from shoal.worker.model.keras_embeddings import is_served, plain_copy
+from shoal.worker.keras_internals import (
+    all_layers,
+    direct_layers,
+    forgetting_calls,
+    inputs_of_calls,
+)
+from shoal.worker.model.keras_embeddings import is_served, plain_copy, tables_above
 from shoal.worker.model.keras_rs_tables import (
     is_distributed,
     is_preprocessed,
@@ -22,41 +32,111 @@ from shoal.worker.model.keras_rs_tables import (
     tables_of_any_id,
     with_ids,
 )
+from shoal.worker.module import summary
 from shoal.worker.outputs.row_forms import as_float32
 
 if TYPE_CHECKING:
     from shoal.worker.outputs.export_tables import ExportedTable
 
 
-def rebuildable(model: Any) -> bool:
-    """Whether Keras can make the model anew with layers of its own for the tables."""
-    return obstacle(model) is None
-
-
-def obstacle(model: Any) -> str | None:
+def _obstacle(model: Any) -> str | None:
     """Why Keras cannot make the model anew with layers of its own for the tables, in words."""
     # Only a functional model knows its graph of operations. Tables within a layer of the
     # user's stay there, as what calls them is the user's code.
-    if not (isinstance(model, keras.Sequential) or hasattr(model, "operations")):
+    if _holds_tables(model) and not _has_graph(model):
         return f"{type(model).__name__} {model.name!r} is a class of its own that holds tables"
     for layer in direct_layers(model):
-        if is_served(layer) or not any(_is_table(each) for each in all_layers(layer)):
+        if is_served(layer) or not _holds_tables(layer):
             continue
         if isinstance(layer, Embedding):
             why = _without_plain_form(layer)
         elif is_distributed(layer):
             why = _without_plain_call(model, layer)
-        elif isinstance(layer, keras.Sequential) or hasattr(layer, "operations"):
-            why = obstacle(layer)
+        elif _has_graph(layer):
+            why = _obstacle(layer)
         else:
-            why = f"layer {layer.name!r} ({type(layer).__name__}) holds tables in code of its own"
+            why = f"{_told(layer)} holds tables in code of its own"
         if why is not None:
             return why
     return None
 
 
+def own_objects(model: Any) -> dict[str, Any]:
+    """By name, the classes and functions without which Keras may not read a model's file."""
+    own: dict[str, Any] = {}
+    for layer in all_layers(model):
+        own[type(layer).__name__] = type(layer)
+        given = [each for each in vars(layer).values() if isinstance(each, FunctionType)]
+        own |= {each.__name__: each for each in given}
+    return own
+
+
+def unsaveable(model: Any, tables: Mapping[str, ExportedTable]) -> str | None:
+    """Why Keras cannot make a file of the model with layers of its own, or read it, in words.
+
+    tables: without rows. Of the file's weights only the shapes are looked at: what becomes a
+    table of the servers does so here too, and takes no memory.
+    """
+    if why := _obstacle(model):
+        return why
+    own = own_objects(model)
+    try:
+        with plain_model(model, tables) as plain:
+            config = json.loads(plain.to_json())
+            read = keras.saving.deserialize_keras_object(config, own, safe_mode=False)
+            unlike = _unlike(plain, read)
+    except Exception as error:
+        with keras.saving.custom_object_scope(own):
+            return _without_configuration(model) or f"Keras would not read it ({summary(error)})"
+    if unlike is None:
+        return None
+    return (
+        f"{_told(unlike)} gets weights only when it is called, so Keras has no place for them when "
+        "it reads a file: make them in its build()"
+    )
+
+
+def _without_configuration(model: Any) -> str | None:
+    """Which layer Keras cannot make of its configuration, and why."""
+    for layer in reversed(list(all_layers(model))):
+        try:
+            type(layer).from_config(layer.get_config())
+        except Exception as error:
+            why = summary(error.__context__ or error)  # Keras says beside it only the configuration
+            return (
+                f"Keras cannot make {_told(layer)} of its get_config() ({why}): let its "
+                "__init__() accept **kwargs and pass them to super().__init__(), and its "
+                "get_config() return all other arguments"
+            )
+    return None
+
+
+def _unlike(layer: Any, read: Any) -> Any:
+    """The layer within `layer` that has other weights than its copy in `read`; None if none has."""
+    if _has_graph(layer):
+        pairs = zip(direct_layers(layer), direct_layers(read), strict=True)
+        return next((found for pair in pairs if (found := _unlike(*pair)) is not None), None)
+    if _holds_tables(read):
+        return None
+    ours, theirs = ([each.shape for each in part.weights] for part in (layer, read))
+    return None if ours == theirs else layer
+
+
+def _told(layer: Any) -> str:
+    return f"layer {layer.name!r} ({type(layer).__name__})"
+
+
 def _is_table(layer: Any) -> bool:
     return isinstance(layer, Embedding) or is_served(layer) or is_distributed(layer)
+
+
+def _holds_tables(operation: Any) -> bool:
+    layers = all_layers(operation) if isinstance(operation, keras.layers.Layer) else ()
+    return any(_is_table(each) for each in layers)
+
+
+def _has_graph(layer: Any) -> bool:
+    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
 
 
 def _without_plain_call(model: Any, distributed: Any) -> str | None:
@@ -84,8 +164,18 @@ def _without_plain_form(layer: Embedding) -> str | None:
     return None
 
 
-def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
-    """A copy of a rebuildable model in which `tables` are Keras layers."""
+@contextmanager
+def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Iterator[Any]:
+    """A model in which `tables` are Keras layers.
+
+    Layers that hold no table are the model's own. After the body they know nothing of it, so
+    that they do not keep its tables in memory.
+    """
+    with forgetting_calls(model):
+        yield _plain_model(model, tables) if _holds_tables(model) else model
+
+
+def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
     of_any_id = {
         name
         for layer in direct_layers(model)
@@ -111,11 +201,9 @@ def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
             return plain_copy(layer, table.values())
         if is_distributed(layer):
             return plain_distributed(layer, values_of)
-        if rebuildable(layer):
-            return plain_model(layer, tables)
-        if hasattr(layer, "adapt"):
-            return layer  # what it learnt is in neither its configuration nor its weights
-        return layer.__class__.from_config(layer.get_config())
+        if _holds_tables(layer):
+            return _plain_model(layer, tables)
+        return layer
 
     def index(name: str, ids: Any) -> Any:
         if name not in of_any_id:
@@ -131,16 +219,9 @@ def plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
             named["inputs"] = with_ids(layer, named["inputs"], index)
         return layer(*arguments, **named)
 
-    clone = keras.models.clone_model(
+    return keras.models.clone_model(
         model, clone_function=plain, call_function=call if of_any_id else None
     )
-    # Both have the same layers; the clone has more of them, and its tables have weights.
-    targets = {each.name: each for each in direct_layers(clone)}
-    for source in direct_layers(model):
-        weights = source.get_weights()
-        if weights and not _is_table(source) and not rebuildable(source):
-            targets[source.name].set_weights(weights)
-    return clone
 
 
 def _index(name: str, table: ExportedTable) -> Any:
@@ -158,7 +239,8 @@ def _plain_embedding(layer: Embedding, table: ExportedTable) -> Any:
         quantized = _quantized(layer, rows, scales, {"name": name})
         return keras.Sequential([lookup, quantized], name=layer.name)
     embedding = keras.layers.Embedding(*rows.shape, dtype=layer.dtype_policy, name=name)
-    embedding.build()
+    with tables_above(math.inf):
+        embedding.build()
     embedding.embeddings.assign(rows.astype(np.float32, copy=False))
     return keras.Sequential([lookup, embedding], name=layer.name)
 

@@ -8,12 +8,13 @@ serves it gets them from where the table was put.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from shoal.errors import UserError
 from shoal.layers import Embedding, lookup_with
 from shoal.worker.keras_internals import all_layers
 from shoal.worker.model.keras_embeddings import vocabulary
@@ -45,6 +46,11 @@ class _StaticLookup:
             self.rows[name] = tf.Variable(rows, trainable=False)
             if scales is not None:
                 self.scales[name] = tf.Variable(scales, trainable=False)
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """Those of all tables."""
+        return [each for part in (self.ids, self.rows, self.scales) for each in part.values()]
 
     def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
         positions = Refusals().integer_ids(layer, ids)
@@ -99,9 +105,7 @@ def save(
     # the Keras model, which would trace each layer by itself, outside `lookup`.
     module.dense = [variable.value for variable in model.model.variables]
     module.ids, module.rows, module.scales = lookup.ids, lookup.rows, lookup.scales
-    resource = tf.saved_model.experimental.TrackableResource
-    of_layers = [each for layer in all_layers(model.model) for each in vars(layer).values()]
-    module.vocabularies = [each for each in of_layers if isinstance(each, resource)]
+    module.of_layers = list(_held([vars(layer) for layer in all_layers(model.model)]))
 
     def serve(features: Any, vectors: Mapping[str, Any]) -> Any:
         with lookup_with(_GivenLookup(lookup, vectors)):
@@ -142,9 +146,46 @@ def save(
             autograph=False,
         )
     signatures = {key: each.function for key, each in traced.items()}
-    tf.saved_model.save(module, str(folder), signatures=signatures)
+    try:
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+    except AssertionError as error:
+        if "'untracked' resource" not in str(error):
+            raise
+        held = [*module.dense, *module.of_layers, *lookup.variables]
+        raise UserError(_unheld(model.model, signatures.values(), held)) from error
     rename(folder, {key: each.arguments for key, each in traced.items()})
     return names
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """TensorFlow's variables and lookup tables within lists and dicts in each other."""
+    if isinstance(value, tf.Variable | tf.saved_model.experimental.TrackableResource):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _held(part)
+
+
+def _unheld(model: Any, functions: Iterable[Any], held: Iterable[Any]) -> str:
+    """Which layer uses a variable or lookup table that nothing holds, and what to do, in words."""
+    handles = [x.handle if isinstance(x, tf.Variable) else x.resource_handle for x in held]
+    known = {id(each) for each in handles}
+    scopes = [
+        operation.name.split("/")
+        for function in functions
+        for outside, inside in function.graph.captures
+        if outside.dtype == tf.resource and id(outside) not in known
+        for operation in inside.consumers()
+    ]
+    # TensorFlow numbers the scopes that layers of one name open.
+    used = {re.sub(r"_\d+$", "", part) for scope in scopes for part in scope}
+    layers = [layer for layer in all_layers(model) if layer.name in used]
+    who = layers[-1] if layers else model
+    return (
+        f"layer {who.name!r} ({type(who).__name__}) uses a lookup table or variable of TensorFlow "
+        "that no layer holds, so a SavedModel cannot have it: make it in __init__() and keep it as "
+        "an attribute of the layer"
+    )
 
 
 class _Inputs:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import fsspec
 import keras
@@ -13,7 +14,7 @@ import tensorflow as tf
 from shoal.checkpoints import manifests
 from shoal.checkpoints.saved import Export, open_saved
 from shoal.checkpoints.storage import LocalStorage
-from shoal.errors import UserCodeError, UserError
+from shoal.errors import UserError
 from shoal.worker.outputs.export_tables import file_names, write_parquet
 from tests.worker.exported import export_to, tried
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding
@@ -187,7 +188,7 @@ def test_what_is_behind_a_url_goes_only_for_a_whole_export(served, remote):
     with pytest.raises(UserError, match="replace it with --overwrite"):
         export_to(f"{url}/model", model, token="another")
     broken = served(build=unsaveable)
-    with pytest.raises(UserCodeError):
+    with pytest.raises(UserError, match="cannot be exported"):
         export_to(f"{url}/model", broken, token="another", overwrite=True)
     assert files.cat(f"{url}/model/manifest.json") == before
     assert files.exists(f"{url}/model/model.keras")
@@ -201,31 +202,111 @@ def test_an_export_that_cannot_be_written_is_told(served, tmp_path):
         export_to(tmp_path / "file" / "export", model)
 
 
-class Unsaveable(keras.layers.Layer):
-    """Keras cannot make it anew: it takes an argument and has no get_config."""
+class Unreadable(keras.layers.Layer):
+    """Keras cannot make it anew: it takes the name that a configuration has not."""
 
-    def __init__(self, factor):
+    def __init__(self, scale):
         super().__init__()
-        self.factor = factor
+        self.scale = scale
 
     def call(self, x):
-        return x * self.factor
+        return x * self.scale
+
+
+class Unsaveable(Unreadable):
+    """A SavedModel cannot hold it either: nothing holds what it looks up in."""
+
+    def call(self, x):
+        words = tf.lookup.KeyValueTensorInitializer([0], [self.scale])
+        return x * tf.lookup.StaticHashTable(words, 1.0).lookup(tf.constant(0))
+
+
+def ending_with(kind):
+    model = network(served_embedding)
+    return keras.Model(model.input, kind(2.0)(model.output))
 
 
 def unsaveable():
-    model = network(served_embedding)
-    return keras.Model(model.inputs, Unsaveable(2.0)(model.outputs[0]))
+    return ending_with(Unsaveable)
 
 
-def test_a_model_that_keras_cannot_save_is_found_before_training(served, tmp_path):
+NO_KERAS = (
+    r"no model.keras: Keras cannot make layer 'un\w+' \(Un\w+\) of its get_config\(\) "
+    r"\(TypeError: .* unexpected keyword argument 'trainable'\): let its __init__\(\) accept "
+    r"\*\*kwargs and pass them to super\(\)"
+)
+
+
+def test_a_model_that_keras_cannot_read_again_has_a_saved_model_alone(served, exports, tmp_path):
+    """The process that loads it is test_model_shapes.py's last test."""
+    model = trained(served, lambda: ending_with(Unreadable))
+    (line,) = tried(model)
+    assert re.match(f"the export has the SavedModel, and {NO_KERAS}", line)
+    exports.add("unreadable", model, {"ids": tf.constant(UNSEEN), "x": tf.constant(X)})
+    assert not exports.keras["unreadable"]
+    assert tried(model, export="savedmodel") == []
+    with pytest.raises(UserError, match=f"cannot be exported. {NO_KERAS}".replace("no m", "No m")):
+        tried(model, export="keras")
+
+
+class Unheld(keras.layers.Layer):
+    """Keras can make it anew, and a SavedModel cannot hold it."""
+
+    def call(self, x):
+        words = tf.lookup.KeyValueTensorInitializer([0], [2.0])
+        return x * tf.lookup.StaticHashTable(words, 1.0).lookup(tf.constant(0))
+
+
+def test_a_model_that_a_saved_model_cannot_hold_has_a_model_keras_alone(served, tmp_path):
+    model = served(
+        build=lambda: keras.Model(
+            (given := network(served_embedding)).input, Unheld(name="words")(given.output)
+        )
+    )
+    (line,) = tried(model)
+    assert line == (
+        "the export has model.keras, and no SavedModel: layer 'words' (Unheld) uses a lookup table "
+        "or variable of TensorFlow that no layer holds, so a SavedModel cannot have it: make it in "
+        "__init__() and keep it as an attribute of the layer"
+    )
+    folder = tmp_path / "export"
+    export_to(folder, model)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["keras"], manifest["saved_model"]) == ("model.keras", None)
+    assert not (folder / "saved_model").exists()
+    features = {"ids": tf.constant(UNSEEN), "x": tf.constant(X)}
+    loaded = keras.models.load_model(folder / "model.keras", {"Unheld": Unheld})
+    np.testing.assert_allclose(loaded(features), model.predict_batch(features), rtol=1e-6)
+    with pytest.raises(UserError, match=r"cannot be exported\. No SavedModel: layer 'words'"):
+        tried(model, export="savedmodel")
+
+
+def test_a_model_that_has_no_form_is_refused_before_training(served, tmp_path):
     model = served(build=unsaveable)
-    with pytest.raises(UserCodeError, match=r"tried before training, raised .*Unsaveable"):
-        tried(model)
-    with pytest.raises(UserCodeError, match="exporting the model of"):
-        export_to(tmp_path / "export", model)
+    for attempt in (lambda: tried(model), lambda: export_to(tmp_path / "export", model)):
+        with pytest.raises(UserError) as refused:
+            attempt()
+        text = str(refused.value)
+        assert re.search(NO_KERAS.replace("no m", "No m"), text)
+        assert "No SavedModel: layer 'unsaveable' (Unsaveable) uses a lookup table" in text
+        assert text.endswith(
+            "Mend that, or give --export none: the job then leaves tables, dense values and "
+            "checkpoints, and no model"
+        )
     # What could be written stays, and says that it is not all.
     manifest = json.loads((tmp_path / "export" / "manifest.json").read_text())
     assert manifest["partial"]
+    assert tried(model, export="none") == []
+
+
+def test_the_layers_of_a_model_forget_its_exports(served, tmp_path):
+    """Otherwise each export's rows would stay in memory."""
+    model = served(build=BUILDS["functional"])
+    dense = model.model.get_layer("dense")
+    before = [len(dense._inbound_nodes), len(dense._outbound_nodes)]
+    tried(model)
+    export_to(tmp_path / "export", model)
+    assert [len(dense._inbound_nodes), len(dense._outbound_nodes)] == before
 
 
 @pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
