@@ -183,6 +183,8 @@ def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
         for name in tables_of_any_id(layer)
     }
     indexes: dict[str, Any] = {}
+    of_ranks: list[Any] = []
+    """Sequentials that are called with ids of several ranks, of which a Sequential takes one."""
 
     def values_of(name: str) -> Any:
         if name in of_any_id:
@@ -191,6 +193,13 @@ def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
         return tables[name].values()
 
     def plain(layer: Any) -> Any:
+        made = made_of(layer)
+        ranks = {len(ids.shape) for ids in inputs_of_calls(layer)} if _is_table(layer) else set()
+        if len(ranks) > 1 and isinstance(made, keras.Sequential):
+            of_ranks.append(made)
+        return made
+
+    def made_of(layer: Any) -> Any:
         if isinstance(layer, Embedding):
             return _plain_embedding(layer, tables[layer.table])
         if is_served(layer):
@@ -217,11 +226,25 @@ def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
             arguments = (with_ids(layer, arguments[0], index), *arguments[1:])
         elif is_distributed(layer):
             named["inputs"] = with_ids(layer, named["inputs"], index)
+        if any(layer is each for each in of_ranks):
+            (ids,) = (*arguments, *named.values())
+            return _in_turn(layer, ids)
         return layer(*arguments, **named)
 
     return keras.models.clone_model(
-        model, clone_function=plain, call_function=call if of_any_id else None
+        model,
+        clone_function=plain,
+        call_function=None if isinstance(model, keras.Sequential) else call,
     )
+
+
+def _in_turn(layer: Any, inputs: Any) -> Any:
+    """What a Sequential gives, without a call of itself."""
+    if not isinstance(layer, keras.Sequential):
+        return layer(inputs)
+    for each in layer.layers:
+        inputs = _in_turn(each, inputs)
+    return inputs
 
 
 def _index(name: str, table: ExportedTable) -> Any:

@@ -63,11 +63,21 @@ def within_a_layer():
     return keras.Model({"ids": ids, "x": x}, keras.layers.Dense(1, activation="sigmoid")(both))
 
 
+def of_two_ranks():
+    """A table that is called with the ids of a record, and with one of them."""
+    ids, x = keras.Input((3,), dtype="int64", name="ids"), keras.Input((2,), name="x")
+    table = served_embedding(4, "items")
+    rows = [table(ids[:, 0]), keras.layers.Flatten()(table(ids)), x]
+    both = keras.layers.Concatenate()(rows)
+    return keras.Model({"ids": ids, "x": x}, keras.layers.Dense(1, activation="sigmoid")(both))
+
+
 BUILDS = {
     "functional": lambda: network(served_embedding),
     "functional with statistics": lambda: network(served_embedding, statistics=True),
     "functional with preprocessing": with_preprocessing,
     "nested": nested,
+    "of two ranks": of_two_ranks,
     "subclassed": Subclassed,
     "with a table in the user's layer": within_a_layer,
 }
