@@ -24,7 +24,7 @@ import json, pathlib, pickle, sys
 sys.modules["shoal"] = None  # importing it raises
 sys.path.append(sys.argv[2])
 import keras, numpy as np, pyarrow.parquet as pq, tensorflow as tf
-import own_layers
+import corpus, own_layers
 
 def same(found, expected, name):
     for ours, theirs in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
