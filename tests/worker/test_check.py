@@ -259,6 +259,13 @@ def test_an_int8_export_is_tried_with_the_rows_that_it_stands_for(inspect, dtype
     assert ("users: Embedding of 8 bfloat16 values" in text) == (dtype == "bfloat16")
 
 
+def test_an_export_is_tried_of_operations_that_a_layer_of_keras_shares_its_name_with(inspect):
+    """The class Add of `+` is not the layer Add, which a model may have as well."""
+    added = "keras.layers.Add()([hidden, hidden]) + hidden"
+    text = "\n".join(inspect(GOOD.replace('"sigmoid")(hidden)', f'"sigmoid")({added})')).lines)
+    assert "tried: model.keras and saved_model predict this batch as the model does" in text
+
+
 BAG = 'Embedding(8, combiner="sum", name="users")(ids["user"][:, None])'
 
 FORGETFUL = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FunctionType
@@ -23,6 +24,7 @@ from shoal.worker.keras_internals import (
     direct_layers,
     forgetting_calls,
     inputs_of_calls,
+    is_keras_own,
 )
 from shoal.worker.model.keras_embeddings import is_served, plain_copy, tables_above
 from shoal.worker.model.keras_rs_tables import (
@@ -62,12 +64,15 @@ def _obstacle(model: Any) -> str | None:
 
 
 def own_objects(model: Any) -> dict[str, Any]:
-    """By name, the classes and functions without which Keras may not read a model's file."""
+    """By name, the user's classes and functions without which Keras may not read a model's file.
+
+    None of Keras's own: its layer Add would stand for its operation Add.
+    """
     own: dict[str, Any] = {}
     for layer in all_layers(model):
-        own[type(layer).__name__] = type(layer)
-        given = [each for each in vars(layer).values() if isinstance(each, FunctionType)]
-        own |= {each.__name__: each for each in given}
+        values = [each for each in vars(layer).values() if isinstance(each, FunctionType)]
+        given: list[Any] = [type(layer), *values]
+        own |= {each.__name__: each for each in given if not is_keras_own(each)}
     return own
 
 
@@ -81,7 +86,8 @@ def unsaveable(model: Any, tables: Mapping[str, ExportedTable]) -> str | None:
         return why
     own = own_objects(model)
     try:
-        with plain_model(model, tables) as plain:
+        with warnings.catch_warnings(), plain_model(model, tables) as plain:
+            warnings.simplefilter("ignore")  # each of them has its result here, or is no matter
             config = json.loads(plain.to_json())
             read = keras.saving.deserialize_keras_object(config, own, safe_mode=False)
             unlike = _unlike(plain, read)
@@ -98,7 +104,7 @@ def unsaveable(model: Any, tables: Mapping[str, ExportedTable]) -> str | None:
 
 def _without_configuration(model: Any) -> str | None:
     """Which layer Keras cannot make of its configuration, and why."""
-    for layer in reversed(list(all_layers(model))):
+    for layer in reversed([each for each in all_layers(model) if not _has_graph(each)]):
         try:
             type(layer).from_config(layer.get_config())
         except Exception as error:

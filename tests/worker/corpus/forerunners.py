@@ -59,6 +59,7 @@ def census_wide_and_deep(lookup):
     return build
 
 
+@keras.saving.register_keras_serializable("corpus")
 class DenseFeatures(layers.Layer):
     """Columns of a dict in one vector. Its layers get weights when they are called first."""
 
