@@ -150,24 +150,30 @@ def test_a_column_missing_from_the_validation_data_is_told_before_training(tmp_p
     ("way", "words", "frame"),
     [
         ("loss", ["training step of broken.py raised ZeroDivisionError: no loss today"], "in loss"),
-        ("export", ["exporting the model of broken.py", "before training"], "Unsaveable"),
     ],
 )
 def test_an_error_in_the_user_s_code_is_shown_whole(broken, way, words, frame):
     ended = broken[way]
     assert ended.code == 1, ended.out + ended.err
     *trace, line = ended.err.splitlines()
-    if way == "loss":
-        assert trace[0] == "Your code, the last call last:"
-        assert trace[-1].startswith("The whole traceback: ")
-        assert not any("site-packages" in each for each in trace)
-    else:  # none of the calls is the user's
-        assert trace[0].startswith("Traceback (most recent call last)")
+    assert trace[0] == "Your code, the last call last:"
+    assert trace[-1].startswith("The whole traceback: ")
+    assert not any("site-packages" in each for each in trace)
     assert line.removeprefix("Error: ") not in ended.out
     assert any(frame in each for each in trace)
     for word in ("Error: ", *words):
         assert word in line
     assert ended.result["workers"] == {"starts": 1, "deaths": 0}
+    assert ended.ledger["trained_once"] == 0
+
+
+def test_a_model_that_has_no_form_of_an_export_is_refused_by_its_layer(broken):
+    ended = broken["export"]
+    assert ended.code != 0, ended.out + ended.err
+    (line,) = ended.err.splitlines()
+    assert line.startswith("Error: the model of broken.py cannot be exported. No model.keras: ")
+    assert line.count("layer 'unsaveable' (Unsaveable)") == 2
+    assert "give --export none" in line
     assert ended.ledger["trained_once"] == 0
 
 

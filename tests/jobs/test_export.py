@@ -134,6 +134,7 @@ def test_a_failed_export_leaves_what_it_can_and_names_the_way_out(session_folder
         session_folder,
         "late",
         environment={"BREAK": "late export"},
+        export="keras",
         model_def="broken.custom_model",
         training_data=clicks,
         output=output,

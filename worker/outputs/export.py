@@ -183,8 +183,8 @@ def write_models(
     """Save the model with its tables, in each of the forms that it can have.
 
     kinds: of KERAS and SAVED_MODEL. Returns the name of the Keras file, and what SavedModel.save
-    gave; None for a form that is not there. Raises UserError or UserCodeError if the model can
-    have none of them or one fails that it can have, and OSError.
+    gave; None for a form that is not there. Raises UserCodeError if the model can have none of
+    them, or one fails that it can have, UserError for names that clash, and OSError.
     """
     if KERAS in kinds and (large := [name for name, table in tables.items() if table.external]):
         logger.warning(
@@ -203,7 +203,11 @@ def write_models(
             if SAVED_MODEL not in missing:
                 raise
             shutil.rmtree(folder / "saved_model", ignore_errors=True)
-    for line in _lacking(model, kinds, missing):
+    try:
+        lines = _lacking(model, kinds, missing)
+    except UserError as error:  # what was found before training is refused there
+        raise UserCodeError(str(error), "") from error
+    for line in lines:
         logger.warning(line)
     if KERAS in kinds - missing.keys():
         with (
