@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-times test-processors test-seeds test-kubernetes lint lint-style lint-imports lint-types bench-server \
-  bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes \
+  bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes bench-learning learning \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
@@ -167,7 +167,7 @@ test-seeds: build/extensions
 	  --dist loadfile --no-loadscope-reorder
 
 # What takes too long, or depends too much on others, for every change.
-nightly: audit fuzz deep test-processors test-seeds
+nightly: audit fuzz deep test-processors test-seeds learning
 
 # The tests of what must not depend on the processor, as on each older one that this machine can be.
 test-processors: build/extensions
@@ -253,6 +253,15 @@ bench-restore: build/extensions
 # Serial, asynchronous, bounded and synchronous training by AUC: build/bench/modes.json.
 bench-modes: build/extensions
 	$(BIN)/python benchmarks/modes.py
+
+# Models of several kinds by plain Keras and in each mode of shoal: build/bench/learning.json.
+bench-learning: build/extensions
+	$(BIN)/python -m benchmarks.learning
+
+# Of these the two with the fewest updates.
+learning: build/extensions
+	$(BIN)/python -m benchmarks.learning --problems "CNN, SGD" "wide and deep, Adagrad" \
+	  --modes "1 worker" "2 workers"
 
 # A job on a synthetic click stream against its own compiled step, plain Keras and
 # TensorFlow's ParameterServerStrategy: build/bench/end_to_end.json.

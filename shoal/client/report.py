@@ -76,6 +76,18 @@ def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([f"{len(bad):,} given up", *lines, *more])
 
 
+def few_updates(result: JobResult) -> str:
+    """That a job had few updates for its staleness, and what helps; "" if it had not."""
+    mean = result.staleness.get("mean", 0.0)
+    updates = max(result.versions.values(), default=0)
+    if mean <= MUCH_STALENESS or not 0 < updates < FEW_UPDATES:
+        return ""
+    return (
+        f"{updates:,}, of gradients that are {mean:.1f} updates old on average: one process may "
+        "learn more; try --sync, or fewer workers"
+    )
+
+
 def checkpoints_text(checkpoints: Mapping[str, Any]) -> str:
     """How many checkpoints were taken, and which the newest is; empty without any."""
     kept, failed = checkpoints.get("kept"), checkpoints.get("failed")
@@ -131,13 +143,9 @@ def rows(result: JobResult) -> Rows:
             add("next step", advice)
         add("time by stage", stages_text(result.stage_seconds))
     if result.ledger.get("total") and result.staleness:
-        mean = result.staleness.get("mean", 0.0)
-        add("mean staleness", f"{mean:.2f} pushes")
-        updates = max(result.versions.values(), default=0)
-        if mean > MUCH_STALENESS and 0 < updates < FEW_UPDATES:
-            text = f"{updates:,}, of gradients that are {mean:.1f} updates old on average"
-            advice = "one process may learn more; try --sync, or fewer workers"
-            add("few updates", f"{text}: {advice}", "yellow")
+        add("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
+        if text := few_updates(result):
+            add("few updates", text, "yellow")
     for name, table in result.tables.items():
         if text := _removed(table):
             add(f"table {name}", text)

@@ -1,0 +1,1 @@
+"""Learning: what shoal reaches in each mode, beside plain Keras."""

@@ -1,0 +1,52 @@
+"""Parts that several models of this folder have."""
+
+import keras
+from records import CATEGORIES, INTEGERS, ITEMS, LAST, USERS
+
+SIZES = {"user": USERS, "item": ITEMS, "category": CATEGORIES}
+
+
+def inputs(*names):
+    """Keras inputs by name."""
+    made = {name: keras.Input([], dtype="int64", name=name) for name in names if name in INTEGERS}
+    if "price" in names:
+        made["price"] = keras.Input([], name="price")
+    if "last" in names:
+        made["last"] = keras.Input([LAST], dtype="int64", name="last")
+    return made
+
+
+def vectors(given, dim, prefix=""):
+    """A vector for each id among the inputs."""
+    return [
+        keras.layers.Embedding(SIZES[name], dim, name=f"{prefix}{name}s")(given[name])
+        for name in INTEGERS
+        if name in given
+    ]
+
+
+def column(values):
+    """[n] as [n, 1]."""
+    return keras.layers.Reshape([1])(values)
+
+
+def hidden(values, *widths):
+    """Dense layers with relu."""
+    for width in widths:
+        values = keras.layers.Dense(width, activation="relu")(values)
+    return values
+
+
+def logit(values, name=None):
+    """One number a record, [n]."""
+    return keras.layers.Reshape([], name=name)(keras.layers.Dense(1)(values))
+
+
+def auc():
+    """Of logits."""
+    return keras.metrics.AUC(from_logits=True, num_thresholds=2000, name="auc")
+
+
+def log_loss():
+    """Of logits."""
+    return keras.losses.BinaryCrossentropy(from_logits=True)
