@@ -173,7 +173,12 @@ def _particular(draw: random.Random, jobs: Path, seed: int) -> dict[str, Any]:
         },
         ADMITS: {"table": "records.admit_after=2"},
         STOPS: validation | {"model_def": "stopping.custom_model", "model_zoo": str(STOPPING)},
-        SYNC: {"sync": True, "grads_to_wait": draw.choice((1, 2)), "num_workers": 2},
+        SYNC: {
+            "sync": True,
+            "grads_to_wait": draw.choice((1, 2)),
+            "num_workers": 2,
+            "pipeline_depth": 0,
+        },
         EVALUATES: validation | {"evaluation_workers": 1, "num_workers": 1 + workers},
     }
     return traits[draw.choice(TRAITS)]

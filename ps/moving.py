@@ -25,6 +25,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, holder_index
 from shoal.proto.rpc import Connection
 from shoal.ps import moved_dense, moved_rows
+from shoal.ps.beginning import given_tables
 from shoal.ps.compaction import Compactor
 from shoal.ps.moved_rows import Flags
 from shoal.ps.ownership import Ownership
@@ -306,7 +307,8 @@ class Moves:
     def _empty(self, model: ServerModel, slots: Flags, epoch: int) -> int:
         """Remove rows; returns how many there were."""
         removed = moved_rows.remove(model, slots)
-        if removed and self.log is not None:
+        # A log that is done again from its beginning has rows there which the user's model brings.
+        if self.log is not None and (removed or given_tables(model.spec)):
             self.log.append_move(model.step, moved_rows.to_bits(slots), epoch, pb.SLOTS_EMPTIED)()
         return removed
 

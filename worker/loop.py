@@ -130,10 +130,11 @@ class Worker:
             saved = open_saved(config.restore_from)
             for name, layer in self._model.tables.items():
                 saved.check_table(name, layer.output_dim)
-        # The one worker that describes the data writes the rows that servers begin with.
+        # The rows that servers begin with are written with the first task, by one worker.
         self._brings = not config.begins_with and any(True for _ in self._model.given_rows())
         if not self._brings:
             self._model.register()
+            self._model.let_go()
         self._staleness = (
             StalenessBound(master, worker, incarnation, config.staleness_bound, progress)
             if config.staleness_bound >= 0

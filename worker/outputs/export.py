@@ -1,6 +1,6 @@
 """The export: the trained model as files that need no shoal.
 
-    model.keras        an ordinary Keras model (functional and sequential models)
+    model.keras        an ordinary Keras model, where Keras can read one
     saved_model/       a SavedModel, for TensorFlow Serving and any tf.saved_model.load
     tables/NAME.parquet  id and vector of every row; of int8 ones also a scale
     dense.parquet      name, shape and values of every dense variable

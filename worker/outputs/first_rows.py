@@ -76,4 +76,5 @@ def write_first_rows(model: ServedModel, config: JobConfig) -> None:
         "tables": tables,
         "files": files,
     }
-    manifests.write(storage, MANIFEST, manifest)
+    if MANIFEST not in storage.names():  # of a worker that took over, whose rows servers have read
+        manifests.write(storage, MANIFEST, manifest)

@@ -10,7 +10,7 @@ times do not tell what a step alone would take.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+import statistics
 from collections.abc import Callable
 
 from shoal.worker.progress import Progress
@@ -45,26 +45,35 @@ class PipelineDepth:
         self.most = DEEPEST if self.by_need else given
         self._progress = progress
         self._version = version
-        self._begun: Counter[str] | None = None
-        self._steps = 0
+        self._last: dict[str, float] | None = None
+        self._took: list[tuple[float, float]] = []
         why = f"the job's first {FIRST_UPDATES} updates" if self.by_need else ""
         self.now, self.why = 0 if self.by_need else given, why
         progress.pipeline = self.now, self.why
+
+    def begin(self) -> None:
+        """Steps follow: what the worker has done since its last push was no part of one."""
+        self._last = None
 
     def pushed(self) -> bool:
         """Another push is acknowledged; whether the depth is another one from now on."""
         if not self.by_need or self.now == self.most or self._version() < FIRST_UPDATES:
             return False
-        spent = Counter(self._progress.done().stage_seconds)
-        if self._begun is None:  # after the step that compiles the model
-            self._begun, self._steps = spent, 0
+        # From one push to the next: so the step that compiles the model is left out.
+        last, self._last = self._last, self._progress.done().stage_seconds
+        if last is None:
             return False
-        self._steps += 1
-        if self._steps < STEPS:
+        ids, pull, step, push = (
+            self._last.get(name, 0.0) - last.get(name, 0.0)
+            for name in ("ids", "pull", "step", "push")
+        )
+        self._took.append((ids + pull + push, step))
+        if len(self._took) < STEPS:
             return False
-        share = _share(spent, self._begun)
-        self._begun = None
-        return self._set(share)
+        # The usual step: calls that once wait for a server or a move are no reason.
+        calls, computing = map(statistics.median, zip(*self._took, strict=True))
+        self._took.clear()
+        return self._set(calls / max(computing, 1e-9))
 
     def _set(self, share: float) -> bool:
         before = self.now
@@ -73,10 +82,5 @@ class PipelineDepth:
         self.now, self.why = max(before, wanted), why
         self._progress.pipeline = self.now, self.why
         if self.now > before:
-            logger.info("up to %d steps overlap from now on: %s", self.now, why)
+            logger.info("up to %d steps are under way from now on: %s", self.now + 1, why)
         return self.now > before
-
-
-def _share(spent: Counter[str], begun: Counter[str]) -> float:
-    ids, pull, step, push = (spent[name] - begun[name] for name in ("ids", "pull", "step", "push"))
-    return (ids + pull + push) / max(step, 1e-9)

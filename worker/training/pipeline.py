@@ -84,6 +84,7 @@ class TrainingPipeline:
             return last
 
     def _run(self, task: pb.Task) -> pb.Task:
+        self._depth.begin()
         if self._depth.most:
             return _Run(
                 self._model, self._progress, self._staleness, self._tasks, task, self._depth

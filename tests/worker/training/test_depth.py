@@ -17,6 +17,7 @@ def after(shares, given=BY_NEED, version=FIRST_UPDATES):
     """The depth after steps whose pulls and pushes took these shares of computing, and why."""
     progress = Progress()
     found = PipelineDepth(given, progress, lambda: version)
+    found.begin()
     for share in shares:
         progress.spent("step", 2.0)
         for name in ("ids", "pull", "push"):
@@ -47,6 +48,20 @@ def test_a_depth_grows_and_does_not_shrink():
     assert after(slow + fast)[0] == 1
     assert after(slow + [0.9] * (STEPS + 1))[0] == 2
     assert after([30.0] * (STEPS + 1) + fast)[0] == 2
+
+
+def test_what_is_no_part_of_a_usual_step_is_no_reason():
+    """Pulls of an evaluation between two tasks, and a push that waits for a server's return."""
+    progress = Progress()
+    found = PipelineDepth(BY_NEED, progress, lambda: FIRST_UPDATES)
+    for number in range(3 * STEPS):
+        if number % 20 == 0:
+            progress.spent("pull", 1000.0)
+            found.begin()
+        progress.spent("step", 1.0)
+        progress.spent("push", 100.0 if number == 30 else 0.01)
+        assert not found.pushed()
+    assert found.why == "pulls and pushes take 1% of the time that a step computes"
 
 
 @pytest.mark.parametrize("given", [0, 1, 2, 7])
