@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from shoal.ps.recovery import RegisteredWorkers, Sources, newest_shard
 from shoal.ps.tables import ServerModel
 from shoal.ps.unpack import exactly
 from shoal.ps.update_log.log import UpdateLog
+
+if TYPE_CHECKING:
+    from shoal.ps.saved_rows import FirstRows
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +98,7 @@ class Registration:
         with self._lock:
             if self._model is None:
                 if self._beginning is None and given_tables(request.model):
-                    from shoal.ps.saved_rows import FirstRows  # late: it needs pyarrow
-
-                    self._beginning = Beginning(FirstRows(self._sources.first_rows, *self._ours))
+                    self._beginning = Beginning(self._first_rows())
                 if self._beginning is not None:
                     model = self._beginning.model(request.model)
                     if self.log is not None and self._sources.beginning:
@@ -202,9 +204,12 @@ class Registration:
     def _fill(self, model: ServerModel) -> None:
         """Give a model without rows those that the user's model brings."""
         if given_tables(model.spec):
-            from shoal.ps.saved_rows import FirstRows  # late: it needs pyarrow
+            self._first_rows().fill(model)
 
-            FirstRows(self._sources.first_rows, *self._ours).fill(model)
+    def _first_rows(self) -> FirstRows:
+        from shoal.ps.saved_rows import FirstRows  # late: it needs pyarrow
+
+        return FirstRows(self._sources.first_rows, *self._ours)
 
     @property
     def failure(self) -> Exception | None:

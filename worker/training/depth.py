@@ -41,15 +41,15 @@ class PipelineDepth:
 
     def __init__(self, given: int, progress: Progress, version: Callable[[], int]) -> None:
         """given: a number of steps, or BY_NEED. version: of the servers, as last seen."""
-        self.by_need = given == BY_NEED
-        self.most = DEEPEST if self.by_need else given
+        self.most = DEEPEST if given == BY_NEED else given
         self._progress = progress
         self._version = version
         self._last: dict[str, float] | None = None
         self._took: list[tuple[float, float]] = []
-        why = f"the job's first {FIRST_UPDATES} updates" if self.by_need else ""
-        self.now, self.why = 0 if self.by_need else given, why
-        progress.pipeline = self.now, self.why
+        if given == BY_NEED:
+            self._set(0, f"the job's first {FIRST_UPDATES} updates")
+        else:
+            self._set(given, "")
 
     def begin(self) -> None:
         """Steps follow: what the worker has done since its last push was no part of one."""
@@ -57,7 +57,7 @@ class PipelineDepth:
 
     def pushed(self) -> bool:
         """Another push is acknowledged; whether the depth is another one from now on."""
-        if not self.by_need or self.now == self.most or self._version() < FIRST_UPDATES:
+        if self.now == self.most or self._version() < FIRST_UPDATES:
             return False
         # From one push to the next: so the step that compiles the model is left out.
         last, self._last = self._last, self._progress.done().stage_seconds
@@ -73,14 +73,14 @@ class PipelineDepth:
         # The usual step: calls that once wait for a server or a move are no reason.
         calls, computing = map(statistics.median, zip(*self._took, strict=True))
         self._took.clear()
-        return self._set(calls / max(computing, 1e-9))
-
-    def _set(self, share: float) -> bool:
+        share = calls / max(computing, 1e-9)
         before = self.now
         wanted = next((depth for least, depth in WORTH if share >= least), 0)
         why = f"pulls and pushes take {share:.0%} of the time that a step computes"
-        self.now, self.why = max(before, wanted), why
-        self._progress.pipeline = self.now, self.why
+        self._set(max(before, wanted), why)
         if self.now > before:
             logger.info("up to %d steps are under way from now on: %s", self.now + 1, why)
         return self.now > before
+
+    def _set(self, now: int, why: str) -> None:
+        self.now, self.why = self._progress.pipeline = now, why
