@@ -21,7 +21,8 @@ from shoal.errors import UserError
 from shoal.native.finite import first_not_finite
 from shoal.native.initializers import InitializerSpec, variance_scaling
 from shoal.worker.keras_internals import is_keras_own
-from shoal.worker.model.keras_embeddings import ROWS_PER_CALL, is_served, vocabulary
+from shoal.worker.model.given_weights import ROWS_PER_PIECE
+from shoal.worker.model.keras_embeddings import is_served, vocabulary
 from shoal.worker.model.vector_file import VectorFile
 from shoal.worker.module import user_code
 
@@ -148,8 +149,8 @@ def _pieces(layer: Any, file: str) -> Iterator[Float32]:
             made = np.broadcast_to(made, shape)
     else:
         made = _made(layer, file, shape)
-    for start in range(0, len(made), ROWS_PER_CALL):
-        yield np.ascontiguousarray(made[start : start + ROWS_PER_CALL], np.float32)
+    for start in range(0, len(made), ROWS_PER_PIECE):
+        yield np.ascontiguousarray(made[start : start + ROWS_PER_PIECE], np.float32)
 
 
 def _made(layer: Any, file: str, shape: tuple[int, int]) -> npt.NDArray[Any]:

@@ -23,7 +23,7 @@ from shoal.bags import integers, look_up
 from shoal.errors import UserError
 from shoal.layers import rows
 from shoal.worker.keras_internals import unread
-from shoal.worker.model.given_weights import StandIn, takes_weights
+from shoal.worker.model.given_weights import ROWS_PER_PIECE, StandIn, takes_weights
 from shoal.worker.model.keras_rs_tables import Table, sparse_rows, table_in_build
 from shoal.worker.model.row_dtypes import holds_rows
 
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 _threshold: contextvars.ContextVar[float] = contextvars.ContextVar("threshold", default=math.inf)
 
 BYTES_PER_VALUE = 4
-
-ROWS_PER_CALL = 65_536
-"""Rows that are set, or read for a weight matrix, in one call to the servers."""
 
 
 @contextmanager
@@ -81,8 +78,8 @@ def matrix_pieces(
     layers: one a table.
     """
     size = vocabulary(layers[position])
-    for start in range(0, size, ROWS_PER_CALL):
-        ids = np.arange(start, min(start + ROWS_PER_CALL, size))
+    for start in range(0, size, ROWS_PER_PIECE):
+        ids = np.arange(start, min(start + ROWS_PER_PIECE, size))
         wanted = [[ids if i == position else ids[:0]] for i in range(len(layers))]
         pulled = servers.pull(wanted, training=False, exact=True)
         yield ids, pulled.rows[position][pulled.ids[position].inverses[0]]

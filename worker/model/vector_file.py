@@ -20,11 +20,10 @@ import tensorflow as tf
 from shoal.bags import integers
 from shoal.checkpoints.storage import open_storage
 from shoal.errors import UserError
+from shoal.worker.model.given_weights import ROWS_PER_PIECE
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
-
-ROWS_PER_PIECE = 65_536
 
 
 class VectorFile:
