@@ -163,7 +163,7 @@ build/locks/installed:
 # Kills and signals where a job's processes are forked from seeds of its own; `make test` has them
 # executed.
 test-seeds: build/extensions
-	$(KEPT) $(BIN)/python -m pytest tests/jobs --both-ways -k "own seeds" --numprocesses 4 \
+	$(KEPT) $(BIN)/python -m pytest tests/jobs --both-ways -k "[own-seeds]" --numprocesses 4 \
 	  --dist loadfile --no-loadscope-reorder
 
 # What takes too long, or depends too much on others, for every change.

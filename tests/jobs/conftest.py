@@ -25,7 +25,7 @@ def movielens():
 def pytest_generate_tests(metafunc):
     """Tests of `own` execute; with --both-ways, they fork from seeds of their own as well."""
     if "own" in metafunc.fixturenames:
-        seeds = ["own seeds"] if metafunc.config.getoption("both_ways") else []
+        seeds = ["own-seeds"] if metafunc.config.getoption("both_ways") else []
         metafunc.parametrize("own", ["executed", *seeds], indirect=True)
 
 
