@@ -145,8 +145,9 @@ def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
         until("the death after the journal", died)
         ended = job.ended().succeeded()
     methods = [event.method for event in job.events()]
-    first = ["begin", "server_registered", "master_restarted", "server_registered"]
-    assert [each for each in methods if each in first] == first
+    assert methods[:2] == ["begin", "server_registered"]
+    # The server may be faster than the new master's own event.
+    assert sorted(methods[2:4]) == ["master_restarted", "server_registered"]
     assert ended.ledger["trained_once"] == 480
     assert ended.result["servers"]["lost_records"] == 0
     total, counts = applied(tmp_path / "out")
