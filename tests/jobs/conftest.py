@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.seed import pool
-from tests.jobs.running import RunningJob, environment_of, run
+from tests.jobs.running import MODELS, RunningJob, environment_of, run
 from tests.prepared import prepared_once
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +82,7 @@ def trained(session_folder, clicks):
         training_data=clicks,
         validation_data=clicks,
         output=session_folder / "trained-out",
+        **MODELS,
         minibatch_size=25,
         num_ps=2,
         seed=7,

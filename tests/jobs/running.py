@@ -40,6 +40,8 @@ of what it costs to start a worker."""
 kinds.KINDS["shoal"] = "command"
 kinds.IMPORTS["command"] = ("shoal.cli.main", "shoal.client.local", "shoal.data", "shoal.proto.rpc")
 kinds.LATER["command"] = ("shoal.checkpoints.found", "shoal.checkpoints.schema")
+MODELS = {"export": "keras,savedmodel"}
+"""What an export has besides tables and dense values, if nothing else is asked for."""
 IN_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # Ctrl-C typed there is for this process now
@@ -132,7 +134,8 @@ class RunningJob:
     folder: the working directory; the job's folder is `folder`/`name`.
     environment: more variables, which reach the user's module in the workers.
     terminal: a terminal's file descriptor, to be the command's own as in a shell.
-    fields: of JobConfig.
+    fields: of JobConfig. The two models are half of a small job's computing: an output has them
+    only with `**MODELS`.
     """
 
     def __init__(self, command, folder, name, *, environment=None, terminal=None, **fields):
@@ -141,6 +144,8 @@ class RunningJob:
         self.gate.mkdir(exist_ok=True)
         self._outputs = [Path(f"{self.folder.path}.{stream}") for stream in ("out", "err")]
         defaults = {"model_zoo": ZOO, "job_name": name, "job_dir": self.folder.path}
+        if command == "train" and "output" in fields:
+            defaults["export"] = "none"
         line = arguments_of(command, **(defaults | fields))
         environment = environment_of(**{"GATE": str(self.gate), **(environment or {})})
         with self._outputs[0].open("w") as out, self._outputs[1].open("w") as err:

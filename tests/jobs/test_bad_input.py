@@ -9,7 +9,7 @@ import pytest
 import shoal
 from shoal.client.display import LineDisplay
 from shoal.client.processes import job_processes
-from tests.jobs.running import ZOO, arguments_of, completed, run
+from tests.jobs.running import MODELS, ZOO, arguments_of, completed, run
 
 pytestmark = pytest.mark.job
 
@@ -90,6 +90,7 @@ def broken(session_folder, clicks):
             environment={"BREAK": way},
             training_data=clicks,
             output=session_folder / f"broken-{way}-out",
+            **MODELS,
             **BROKEN,
         )
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.jobs.running import ZOO, RunningJob, audited, resume
+from tests.jobs.running import MODELS, ZOO, RunningJob, audited, resume
 
 pytestmark = pytest.mark.job
 
@@ -81,6 +81,7 @@ def test_servers_and_jobs_that_die_before_the_first_checkpoint_begin_with_them_a
         "checkpoint_steps": 0,
         "checkpoint_seconds": 10_000,
         "output": tmp_path / "out",
+        **MODELS,
     }
     gates = {"GATES": "step-3 step-6"}
     with RunningJob("train", tmp_path, "brought", environment=gates, **fields) as job:

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from shoal.checkpoints.saved import Export
-from tests.jobs.running import ZOO, arguments_of, completed, environment_of, run
+from tests.jobs.running import MODELS, ZOO, arguments_of, completed, environment_of, run
 
 pytestmark = pytest.mark.job
 
@@ -168,7 +168,7 @@ def test_a_disk_that_is_full_at_the_export_costs_no_model(tmp_path, clicks, larg
     """Where no checkpoint was asked for, one is taken before the job fails."""
     output, folder = tmp_path / "out", tmp_path / "full"
     fields = {"model_def": "broken.custom_model", "training_data": clicks, "output": output}
-    fields["storage_patience_seconds"] = 1
+    fields |= MODELS | {"storage_patience_seconds": 1}
     environment = {"BREAK": "full disk", "LARGEST": str(largest)}
     ended = run("train", tmp_path, "full", environment=environment, **fields, **checkpoints)
     assert ended.code == 1, ended.out + ended.err

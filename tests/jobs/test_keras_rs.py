@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from tests.jobs.running import ZOO, run
+from tests.jobs.running import MODELS, ZOO, run
 
 pytestmark = pytest.mark.job
 
@@ -92,6 +92,7 @@ def test_each_table_is_trained_by_its_optimizer_and_exported_for_keras_rs(module
         model_def="distributed.custom_model",
         training_data=tmp_path / "data.parquet",
         output=tmp_path / "out",
+        **MODELS,
         minibatch_size=RECORDS,  # all ids are in every batch, and no order of steps matters
         num_epochs=EPOCHS,
         num_ps=2,
