@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-times test-processors test-seeds test-kubernetes lint lint-style lint-imports lint-types bench-server \
-  bench-micro bench-native bench-readers bench-parity bench-end-to-end bench-elastic bench-modes bench-learning learning \
+  bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
@@ -223,10 +223,6 @@ bench-readers: build/extensions
 	$(BIN)/python benchmarks/readers.py build/bench/readers.json
 	$(BIN)/python -m benchmarks.data_at_scale
 
-# The same DeepFM by plain Keras and by shoal, over three seeds: build/bench/parity.json.
-bench-parity: build/extensions
-	$(BIN)/python benchmarks/parity.py
-
 # Seven jobs a day's data each, against one job over all in the order of time: build/bench/days.json.
 bench-days: build/extensions
 	$(BIN)/python benchmarks/days.py
@@ -249,10 +245,6 @@ bench-tables: build/extensions
 # A checkpoint onto 1, 2 and 4 servers, against reading its bytes once.
 bench-restore: build/extensions
 	$(BIN)/python -m benchmarks.restore
-
-# Serial, asynchronous, bounded and synchronous training by AUC: build/bench/modes.json.
-bench-modes: build/extensions
-	$(BIN)/python benchmarks/modes.py
 
 # Models of several kinds by plain Keras and in each mode of shoal: build/bench/learning.json.
 bench-learning: build/extensions

@@ -70,6 +70,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
         "log": _log_of(job, now) if job.config.durability == "log" else None,
         "sync": job.updates.to_json(),
+        "training_loss": record.loss.course,
         "stage_seconds": record.stage_seconds(
             [member.stage_seconds for member in job.members.workers.values()]
         ),

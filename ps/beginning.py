@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.checkpoints.storage import Storage
-from shoal.native.initializers import InitializerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
@@ -24,15 +23,6 @@ from shoal.ps.progress import Progress
 from shoal.ps.tables import ServerModel
 
 logger = logging.getLogger(__name__)
-
-
-def given_tables(spec: pb.ModelSpec) -> list[int]:
-    """The positions of the tables whose rows the user's model brings."""
-    return [
-        position
-        for position, table in enumerate(spec.tables)
-        if InitializerSpec.from_json(table.initializer).given
-    ]
 
 
 @dataclass(frozen=True)

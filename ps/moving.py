@@ -25,7 +25,6 @@ from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing, holder_index
 from shoal.proto.rpc import Connection
 from shoal.ps import moved_dense, moved_rows
-from shoal.ps.beginning import given_tables
 from shoal.ps.compaction import Compactor
 from shoal.ps.moved_rows import Flags
 from shoal.ps.ownership import Ownership
@@ -308,7 +307,7 @@ class Moves:
         """Remove rows; returns how many there were."""
         removed = moved_rows.remove(model, slots)
         # A log that is done again from its beginning has rows there which the user's model brings.
-        if self.log is not None and (removed or given_tables(model.spec)):
+        if self.log is not None and (removed or model.given):
             self.log.append_move(model.step, moved_rows.to_bits(slots), epoch, pb.SLOTS_EMPTIED)()
         return removed
 

@@ -19,14 +19,14 @@ from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import Routing
-from shoal.ps.beginning import Beginning, given_tables
+from shoal.ps.beginning import Beginning
 from shoal.ps.ownership import Ownership
 from shoal.ps.patience import RestorePatience
 from shoal.ps.pending import PendingGradients
 from shoal.ps.progress import Progress
 from shoal.ps.pushes import PushRegister
 from shoal.ps.recovery import RegisteredWorkers, Sources, newest_shard
-from shoal.ps.tables import ServerModel
+from shoal.ps.tables import ServerModel, given_tables
 from shoal.ps.unpack import exactly
 from shoal.ps.update_log.log import UpdateLog
 
@@ -203,7 +203,7 @@ class Registration:
 
     def _fill(self, model: ServerModel) -> None:
         """Give a model without rows those that the user's model brings."""
-        if given_tables(model.spec):
+        if model.given:
             self._first_rows().fill(model)
 
     def _first_rows(self) -> FirstRows:

@@ -18,7 +18,7 @@ from shoal.errors import UserError
 from shoal.native import ids as native_ids
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.beginning import Given, given_tables
+from shoal.ps.beginning import Given
 from shoal.ps.tables import ServerModel
 
 Flags = npt.NDArray[np.bool_]
@@ -105,16 +105,15 @@ class FirstRows(SavedRows):
 
     def fill(self, model: ServerModel) -> None:
         """Give a model that has no rows yet those that it begins with. Raises as `read`."""
-        given = given_tables(model.spec)
-        if not given:
+        if not model.given:
             return
         try:
             saved = Export(self.location, self.opened)
             owned = self.routing.owners == self.server
-            tables = [model.spec.tables[i] for i in given]
+            tables = [model.spec.tables[i] for i in model.given]
             size = sum(saved.size(table.name, table.dim, owned) for table in tables)
             self.progress.begin("read the rows that the model brings", size)
-            self._read_tables(saved, model, owned, given)
+            self._read_tables(saved, model, owned, model.given)
         except UserError as error:
             why = str(error).removeprefix("--restore-from: ")
             raise UserError(f"the rows that the model brings cannot be read: {why}") from error

@@ -83,6 +83,15 @@ class FrozenDense:
     step: int
 
 
+def given_tables(spec: pb.ModelSpec) -> list[int]:
+    """The positions of the tables whose rows the user's model brings; `ServerModel` keeps them."""
+    return [
+        position
+        for position, table in enumerate(spec.tables)
+        if InitializerSpec.from_json(table.initializer).given
+    ]
+
+
 class ServerModel:
     """The shard of a model that a server holds: slices of dense variables, and rows.
 
@@ -92,7 +101,8 @@ class ServerModel:
     element: asynchronous training tolerates that, and a copy under a lock would
     stall every pull behind every push.
 
-    tables: by position. dense: the slices of the dense variables. memory: of each table.
+    tables: by position. given: positions of those whose rows the user's model brings. dense: the
+    slices of the dense variables. memory: of each table.
     moments: step, version, senders and how stale pushes were, which native/ changes too.
     lifecycle: the sweeps of tables whose rows expire or have a cap; None where none has.
     epoch: of the routing table that the checkpoint has from which it was restored; 0: of none.
@@ -124,6 +134,7 @@ class ServerModel:
             self.dense = DenseSlices(spec, server, servers, self.moments)
         except (ValueError, TypeError, RecursionError) as error:
             raise WireError(pb.BAD_REQUEST, f"model spec: {error}") from error
+        self.given = given_tables(spec)
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
         self._of_tables = {each.optimizer for each in self.tables}
         self.lifecycle = Lifecycle(spec, self.tables, slots) if lives(spec) else None

@@ -53,6 +53,7 @@ class JobResult:
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
     bad_records: records given up, {data, source, record, place, error}.
+    training_loss: its means over parts of the training in their order, each of as many steps.
     continued_from: the checkpoint of an earlier job that it began with; empty for none.
     diagnosis: what bounded training, {bound_by, evidence, advice}; None if nothing was trained.
     left_out: {minibatches, records, last}, left out by --nonfinite-gradients=skip.
@@ -77,6 +78,7 @@ class JobResult:
     samples_per_second: float = 0.0
     versions: dict[str, int] = field(default_factory=dict)
     staleness: dict[str, Any] = field(default_factory=dict)
+    training_loss: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
     diagnosis: dict[str, str] | None = None
     tables: dict[str, dict[str, int]] = field(default_factory=dict)

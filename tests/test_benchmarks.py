@@ -96,3 +96,29 @@ def test_the_benchmark_of_sweeps_pulls_during_one(tmp_path):
     found = small_run("sweeping.py", tmp_path, "sweeping.json", size)
     assert found["pulls"] > 0
     assert len(found["p99"]["ratios"]) == 1
+
+
+AS_MARKDOWN = """
+from benchmarks.learning.__main__ import PROBLEMS, Run, line, markdown
+
+first, second = PROBLEMS[2:4]
+keras, less = [Run(0.80, 1.0), Run(0.81, 1.0)], [Run(0.70, 1.0, 200), Run(0.71, 1.0, 200)]
+lines = [line(first, mode, keras, keras) for mode in ("Keras", "1 worker")]
+lines += [line(second, "Keras", keras, keras), line(second, "4 workers", less, keras)]
+print(markdown(lines))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="the benchmarks are not beside the tests")
+def test_the_table_of_what_models_learn_has_what_is_behind_first():
+    command = [sys.executable, "-c", AS_MARKDOWN]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    head, _, first, second = done.stdout.splitlines()
+    assert head == "| problem | updates | plain Keras | 1 worker | 2 workers | 4 workers | behind |"
+    assert first == (
+        "| wide and deep, Adagrad, 5 epochs | 200 | 0.8050 ± 0.0071 "
+        "|  |  | -0.1000 ± 0.0071 | 4 workers |"
+    )
+    assert second == "| wide and deep, Adagrad | 0 | 0.8050 ± 0.0071 | +0.0000 ± 0.0071 |  |  |  |"

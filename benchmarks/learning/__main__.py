@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shoal
-from shoal.client.report import few_updates
+from shoal.client.learned import few_updates
 from shoal.model_zoo.digits import prepare as digits
 
 HERE = Path(__file__).parent
@@ -95,7 +95,13 @@ MODES: dict[str, dict[str, Any] | None] = {
     "2 workers, depth 0": {"num_workers": 2, "pipeline_depth": 0},
     "2 workers, depth 2": {"num_workers": 2, "pipeline_depth": 2},
     "2 workers, --sync": {"num_workers": 2, "sync": True},
+    "4 workers, --staleness-bound 2": {"num_workers": 4, "staleness_bound": 2},
+    "4 workers, --lr-staleness-modulation": {"num_workers": 4, "lr_staleness_modulation": True},
+    "4 workers, --sync": {"num_workers": 4, "sync": True},
 }
+USUAL = tuple(MODES)[:-3]
+"""Those that are run by default."""
+
 DEFAULTS = ("1 worker", "2 workers", "4 workers")
 
 
@@ -172,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = [each.name for each in PROBLEMS]
     parser.add_argument("--problems", nargs="+", choices=names, metavar="NAME", default=names)
-    parser.add_argument("--modes", nargs="+", choices=MODES, metavar="NAME", default=list(MODES))
+    parser.add_argument("--modes", nargs="+", choices=MODES, metavar="NAME", default=list(USUAL))
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     modes = list(dict.fromkeys(["Keras", *options.modes]))
@@ -185,12 +191,35 @@ def main() -> int:
                 print(f"{problem.name}, seed {seed}, {mode}: {runs[mode][-1]}", flush=True)
         lines += [line(problem, mode, runs[mode], runs["Keras"]) for mode in modes]
         show(lines)
-    if (options.problems, options.modes) == (names, list(MODES)):
+    if (options.problems, options.modes) == (names, list(USUAL)):
         (BENCH.parent / "learning.json").write_text(json.dumps(lines, indent=1) + "\n")
+    print(markdown(lines))
     outside = [x for x in lines if x["mode"] in DEFAULTS and x["behind"] and not x["told"]]
     for each in outside:
         print(f"BEHIND, and no report says so: {each['problem']}, {each['mode']}")
     return 1 if outside else 0
+
+
+def markdown(lines: list[dict[str, Any]]) -> str:
+    """A table for the documentation: plain Keras, and how much more or less each default learned.
+
+    After the sign of plus or minus is the spread over the seeds. What is behind is first.
+    """
+    rows = []
+    for problem in dict.fromkeys(each["problem"] for each in lines):
+        of = {each["mode"]: each for each in lines if each["problem"] == problem}
+        given = [of[mode] for mode in DEFAULTS if mode in of]
+        cells = [f"{of['Keras']['metric']:.4f} ± {of['Keras']['spread']:.4f}"]
+        for mode in DEFAULTS:
+            each = of.get(mode)
+            cells.append(f"{each['difference']:+.4f} ± {each['spread']:.4f}" if each else "")
+        behind = [each["mode"] for each in given if each["behind"]]
+        updates = max((each["updates"] for each in given), default=0)
+        row = " | ".join([problem, f"{updates:,}", *cells, ", ".join(behind)])
+        rows.append((not behind, f"| {row} |"))
+    head = "| " + " | ".join(["problem", "updates", "plain Keras", *DEFAULTS, "behind"]) + " |"
+    rows.sort(key=lambda row: row[0])
+    return "\n".join([head, "| --- " * (4 + len(DEFAULTS)) + "|", *(text for _, text in rows)])
 
 
 def show(lines: list[dict[str, Any]]) -> None:

@@ -41,7 +41,11 @@ def main() -> None:
     module = importlib.import_module(name)
     keras.utils.set_random_seed(int(seed))
     model = module.custom_model()
-    model.compile(module.optimizer(), module.loss, metrics=module.eval_metrics_fn())
+    metrics = module.eval_metrics_fn()
+    # Keras takes no names for the metrics of an output.
+    by_output = {k: [*v.values()] if isinstance(v, dict) else v for k, v in metrics.items()}
+    given = by_output if isinstance(module.loss, dict) else [*metrics.values()]
+    model.compile(module.optimizer(), module.loss, metrics=given)
     training = dataset(module, Path(folder, "train.parquet"), int(batch), int(seed))
     began = time.perf_counter()
     model.fit(training, epochs=int(epochs), verbose=0)

@@ -677,11 +677,9 @@ class Job:
         self.work.copies.acknowledged(worker, incarnation, beat.acknowledged)
         self.version_seen(beat.version, now)
         # By the methods of this object: what they do is written down, a heartbeat is not.
-        deepest = max(each.pipeline[0] for each in self.members.workers.values())
         member.pipeline = depth, why = beat.pipeline
-        if why and depth > deepest:
-            text = f"{worker} has up to {depth + 1} steps under way (--pipeline-depth): {why}"
-            self.noted(text, now)
+        if why and depth > self.members.deepest_pipeline:
+            self.pipeline_deepened(worker, depth, why, now)
         if beat.waits_for != member.waits_for:
             self.worker_waits(worker, incarnation, beat.waits_for, now)
         if beat.left_out > member.left_out[0]:
@@ -734,6 +732,12 @@ class Job:
         first = not self.left_out.minibatches
         if self.left_out.count(member, minibatches, records, why) and first:
             self.record.note(now, f"warning: {worker} has left out a minibatch: {why}")
+
+    def pipeline_deepened(self, worker: WorkerId, depth: int, why: str, now: float) -> None:
+        """A worker is the first in which so many steps overlap."""
+        self.members.deepest_pipeline = depth
+        text = f"{worker} has up to {depth + 1} steps under way (--pipeline-depth): {why}"
+        self.record.note(now, text)
 
     def worker_waits(self, worker: WorkerId, incarnation: int, what: str, now: float) -> None:
         """A worker waits for what is out of its hands, such as storage; "" for nothing more."""

@@ -65,7 +65,11 @@ class Membership:
     workers_wanted: int
     """Workers of a lower index are started again when they end. --num-workers or `shoal scale`."""
 
+    deepest_pipeline: int
+    """Of all workers there were. What is noted once follows from it, as it is written down."""
+
     def __init__(self, config: JobConfig) -> None:
+        self.deepest_pipeline = 0
         self._timeout = config.worker_timeout_seconds
         self._server_timeout = config.server_timeout_seconds
         self._step_timeout = config.step_timeout_seconds

@@ -139,6 +139,7 @@ EVENTS: Mapping[str, Callable[..., bool] | None] = {
     "task_ahead_wanted": None,
     "task_reported": None,
     "gradients_left_out": None,
+    "pipeline_deepened": None,
     "worker_waits": None,
     "gradient_offered": None,
     "update_applied": None,

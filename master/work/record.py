@@ -6,7 +6,9 @@ Owns throughput, loss, times and the messages; decides nothing. No clock of its 
 from __future__ import annotations
 
 import logging
+import statistics
 from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 WINDOW_SECONDS = 10.0
@@ -18,6 +20,12 @@ MESSAGES = 50
 
 WARNING = "warning: "
 """In a message that is one."""
+
+LOSSES = 128
+"""Kept of the course of the loss at most: enough to tell a rise from noise."""
+
+Part = tuple[float, int]
+"""Of the course of the loss: the sum over its batches, and their number."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +57,14 @@ class Throughput:
         return (after - before) / (last - first) if last > first else 0.0
 
 
-class RecentLoss:
-    """The mean loss of the batches of the last `WINDOW_SECONDS`, or the last known."""
+class TrainingLoss:
+    """mean: of the batches of the last `WINDOW_SECONDS`, or the last known."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float, int]] = deque()
         self.mean: float | None = None
+        self._parts: list[Part] = []
+        self._part_batches = 1
 
     def add(self, now: float, loss: float, batches: int) -> None:
         """`loss` is the mean over `batches` batches since the worker's last report."""
@@ -63,6 +73,44 @@ class RecentLoss:
             self._samples.popleft()
         weight = sum(count for _, _, count in self._samples)
         self.mean = sum(value * count for _, value, count in self._samples) / weight
+        if self._parts and self._parts[-1][1] < self._part_batches:
+            self._parts[-1] = _sum([self._parts[-1], (loss * batches, batches)])
+        else:
+            self._parts.append((loss * batches, batches))
+        if len(self._parts) > LOSSES:
+            self._part_batches = 2 * _sum(self._parts)[1] // LOSSES
+            self._parts = _merged(self._parts, self._part_batches)
+
+    @property
+    def course(self) -> list[float]:
+        """Means over parts of the training since this master began, in their order.
+
+        No part has much fewer batches than the others, so that each is about as noisy.
+        """
+        if not self._parts:
+            return []
+        usual = statistics.median_low(count for _, count in self._parts)
+        *parts, last = _merged(self._parts, usual)
+        if parts and last[1] < usual:
+            parts[-1] = _sum([parts[-1], last])
+        else:
+            parts.append(last)
+        return [total / count for total, count in parts]
+
+
+def _sum(parts: Sequence[Part]) -> Part:
+    return sum(total for total, _ in parts), sum(count for _, count in parts)
+
+
+def _merged(parts: Iterable[Part], batches: int) -> list[Part]:
+    """Parts of at least so many batches, but for the last, of the given ones in their order."""
+    merged: list[Part] = []
+    for part in parts:
+        if merged and merged[-1][1] < batches:
+            merged[-1] = _sum([merged[-1], part])
+        else:
+            merged.append(part)
+    return merged
 
 
 @dataclass(frozen=True)
@@ -109,7 +157,7 @@ class JobRecord:
         self.training_started: float | None = None
         self.training_ended: float | None = None
         self.throughput = Throughput()
-        self.loss = RecentLoss()
+        self.loss = TrainingLoss()
         self.cores_in_use = CoresInUse()  # for advice alone; of this master's time
         self.learning_rate: float | None = None  # of some worker's last push
         # Apart, so that news never drive out a warning; each with its place among both.

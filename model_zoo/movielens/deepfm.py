@@ -67,8 +67,7 @@ def custom_model(dropout=0.2):
 def deepfm(embedding, dropout=0.2):
     """Linear part + factorization machine + deep part over the same factors.
 
-    embedding: the layer class to look ids up with; the benchmark against plain Keras
-        (benchmarks/parity.py) passes another one.
+    embedding: the layer class to look ids up with.
     """
     ids = keras.Input([len(FIELDS) + GENRES], dtype="int64", name="ids")
     used = keras.ops.cast(keras.ops.greater_equal(ids, 0), "float32")[:, :, None]

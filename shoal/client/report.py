@@ -22,12 +22,10 @@ from shoal.base.words import counted
 from shoal.client.claim import resume_command
 from shoal.client.console import PlainConsole
 from shoal.client.course import Best
+from shoal.client.learned import few_updates, rising_loss
 from shoal.client.plain import plain
 from shoal.client.stages import bound_and_step, stages_text
 from shoal.result import COMPLETE, JobResult
-
-FEW_UPDATES, MUCH_STALENESS = 500, 2.0
-"""Of a job, and of its pushes on average: with both, a model may learn less than in one process."""
 
 SHOWN_BAD_RECORDS = 5
 """In the report; result.json and `shoal audit` name them all."""
@@ -74,18 +72,6 @@ def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
     ]
     more = [f"and {len(bad) - len(lines):,} more, see result.json"] * (len(bad) > len(lines))
     return "\n".join([f"{len(bad):,} given up", *lines, *more])
-
-
-def few_updates(result: JobResult) -> str:
-    """That a job had few updates for its staleness, and what helps; "" if it had not."""
-    mean = result.staleness.get("mean", 0.0)
-    updates = max(result.versions.values(), default=0)
-    if mean <= MUCH_STALENESS or not 0 < updates < FEW_UPDATES:
-        return ""
-    return (
-        f"{updates:,}, of gradients that are {mean:.1f} updates old on average: one process may "
-        "learn more; try --sync, or fewer workers"
-    )
 
 
 def checkpoints_text(checkpoints: Mapping[str, Any]) -> str:
@@ -146,6 +132,8 @@ def rows(result: JobResult) -> Rows:
         add("mean staleness", f"{result.staleness.get('mean', 0.0):.2f} pushes")
         if text := few_updates(result):
             add("few updates", text, "yellow")
+    if text := rising_loss(result):
+        add("rising loss", text, "yellow")
     for name, table in result.tables.items():
         if text := _removed(table):
             add(f"table {name}", text)

@@ -18,7 +18,6 @@ from shoal.client.report import (
     print_report,
     report,
     report_text,
-    rows,
 )
 from shoal.client.stages import bottleneck, stages_text
 from shoal.config.job import JobConfig
@@ -318,27 +317,6 @@ def test_the_stages_have_one_order_and_a_sentence_names_the_bottleneck(tmp_path)
     Console(file=stream, width=200).print(report(result))
     assert text in stream.getvalue()
     assert sentence in stream.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("updates", "mean", "told"), [(499, 2.1, True), (500, 2.1, False), (499, 2.0, False)]
-)
-def test_few_updates_with_much_staleness_are_told(tmp_path, updates, mean, told):
-    result = JobResult(
-        "swim",
-        "train",
-        "succeeded",
-        tmp_path,
-        ledger={"total": 5, "trained_once": 5, "repeated": 0, "failed": 0},
-        staleness={"mean": mean},
-        versions={"ps-0": updates, "ps-1": updates - 1},
-    )
-    found = {name: text.plain for name, text in rows(result)}
-    expected = (
-        "499, of gradients that are 2.1 updates old on average: one process may learn more; "
-        "try --sync, or fewer workers"
-    )
-    assert found.get("few updates") == (expected if told else None)
 
 
 def test_a_report_that_is_redirected_has_short_lines_and_whole_paths(tmp_path):

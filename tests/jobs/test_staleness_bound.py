@@ -52,7 +52,7 @@ def test_a_worker_waits_for_one_that_stands_still_until_that_is_killed(numbered,
 
 
 def test_movielens_trains_as_well_as_one_worker_alone(movielens, tmp_path):
-    """One seed and one epoch; the AUC of several is benchmarks/parity.py's to compare."""
+    """One seed and one epoch; the AUC of several is benchmarks/learning's to compare."""
 
     def auc(name, **fields):
         job = run(

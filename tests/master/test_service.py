@@ -44,6 +44,7 @@ def test_a_heartbeat_is_written_down_where_it_says_something_new():
     register(job, DataDescribed(training=(Source("t", 20),)))
     handlers = handlers_of(SharedJob(job))
     heartbeat = handlers[methods.HEARTBEAT]
+    before = [*events]
     events.clear()
     for said in ({}, {"waits_for": "storage"}, {"waits_for": "storage"}, {}):
         heartbeat(beat(**said))
@@ -51,12 +52,23 @@ def test_a_heartbeat_is_written_down_where_it_says_something_new():
         ("worker_waits", "storage"),
         ("worker_waits", ""),
     ]
+    before += events
     events.clear()
     told = ((0, "early"), (1, "slow"), (1, "slower"), (2, ""), (0, "early"), (1, "slow"))
     for depth, why in told:
         heartbeat(beat(pipeline_depth=depth, pipeline_why=why))
+    assert [(e.method, e.arguments["depth"], e.arguments["why"]) for e in events] == [
+        ("pipeline_deepened", 1, "slow")
+    ]
     said = "worker-0 has up to 2 steps under way (--pipeline-depth): slow"
-    assert [(e.method, e.arguments["text"]) for e in events] == [("noted", said)] * 2
+    assert [text.partition(": ")[2] for text in job.record.messages].count(said) == 1
+    # A master that is started again has not heard the depth, but knows what it noted.
+    again = RecordedJob(config(), lambda event: None)
+    again.replay([*before, *events])
+    events.clear()
+    again.listen(events.append)
+    handlers_of(SharedJob(again))[methods.HEARTBEAT](beat(pipeline_depth=1, pipeline_why="slow"))
+    assert events == []
     view = status_message(job, 0.0).workers[0]
     assert (view.pipeline_depth, view.pipeline_why) == (1, "slow")
     events.clear()

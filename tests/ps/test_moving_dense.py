@@ -107,8 +107,8 @@ class Divided(World):
         owners = (np.arange(16384) % dense).astype(np.uint16)
         return Routing(self.routing.epoch + 1, len(self.servers), owners, dense)
 
-    def divide(self, dense, commit=None):
-        """Move slots and slices to the first `dense` servers."""
+    def divide(self, dense, commit=None, joining=()):
+        """Move slots and slices to the first `dense` servers. joining: those that are new."""
         after = self.table(dense)
 
         def decide(_):
@@ -120,7 +120,8 @@ class Divided(World):
         places = {
             ServerId(k): Place(each, self.incarnations[k]) for k, each in enumerate(self.addresses)
         }
-        there = Servers(places, {}, ())
+        new = {ServerId(k): places.pop(ServerId(k)) for k in joining}
+        there = Servers(places, new, ())
         self.attempt_of_move += 1
         before = self.routing
         self.mover.move(before, after.to_message(), self.attempt_of_move, there, decide)

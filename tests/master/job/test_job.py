@@ -145,6 +145,7 @@ def test_heartbeats_carry_progress_loss_and_version():
     assert status.loss == pytest.approx(0.3)
     assert status.stage_seconds == {"pull": 2.0}
     assert job.phases.version == 4
+    assert result_of(job, 5.0)["training_loss"] == [0.5, 0.2]
 
 
 def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():

@@ -117,6 +117,31 @@ def test_they_move_and_are_where_they_were_after_a_death(tmp_path):
     world.close()
 
 
+def test_a_row_removed_before_a_server_joined_does_not_come_back_at_that_servers_death(tmp_path):
+    ids = np.arange(IDS.size)
+    write_first_rows(tmp_path / "given", "items", ids, ROWS)
+    world = Divided(3, tmp_path, spec=GIVEN, first_rows=str(tmp_path / "given"))
+    world.push_all()
+    world.divide(2)
+    gone = ids[: IDS.size // 2]  # as by a sweep: rows that expired
+    for server in world.servers:
+        server.model.tables[0].remove(gone)
+    # A new server takes the place of the one that has nothing any more.
+    world.kill(2)
+    world.incarnations[2] = -1
+    world.start(2)
+    world.incarnations[2] = 1  # the master had a connection to the former one
+    assert world.servers[2].registration.model_if_any is None
+    world.divide(3, joining=(2,))
+    before = content(world.servers[2].model)[0]
+    assert 0 < len(before) < IDS.size / 2
+    for _ in range(2):
+        world.start_again(2)
+        assert content(world.servers[2].model)[0] == before
+    assert not set(rows_of(world)) & set(gone.tolist())
+    world.close()
+
+
 def test_files_that_cannot_be_read_end_the_job_by_name(tmp_path):
     folder = tmp_path / "given"
     write_first_rows(folder, "items", IDS, ROWS)
