@@ -1,7 +1,7 @@
 """metrics.csv and metrics.parquet: the figures of a job over time, in its folder.
 
-Owns the files and their columns; what the figures are is job/sample.py's, when a row is due
-recorder.py's.
+Owns the files; their columns are shoal/base/metrics_columns.py's, what the figures are is
+job/sample.py's, when a row is due recorder.py's.
 """
 
 from __future__ import annotations
@@ -14,31 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shoal.base.metrics_columns import TYPES
 from shoal.base.wholefile import replacing
 from shoal.master.work.evaluation import EvaluationResult
-
-TYPES = {
-    "time": "time",
-    "seconds": "float",
-    "state": "text",
-    "epoch": "int",
-    "version": "int",
-    "records": "int",
-    "samples_per_second": "float",
-    "loss": "float",
-    "learning_rate": "float",
-    "mean_staleness": "float",
-    "workers": "int",
-    "servers": "int",
-    "worker_deaths": "int",
-    "server_deaths": "int",
-    "rows": "int",
-    "table_bytes": "int",
-    "counted_ids": "int",
-    "removed_rows": "int",
-    "evaluated_version": "int",
-}
-"""The columns that every file has, in their order. Those of evaluation metrics follow."""
 
 METRIC = "val_"
 """Before the name of an evaluation metric, as Keras has it."""

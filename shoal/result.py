@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from shoal.base.by_value import PICKLE, Kept, Parts, classes_of, python_version
 from shoal.base.job_folder import JobFolder
+from shoal.base.metrics_columns import TYPES
 from shoal.base.wholefile import reading
 from shoal.base.words import near
 from shoal.errors import (
@@ -324,19 +325,25 @@ class JobFailedError(Error):
         return self.message
 
 
-def read_metrics(folder: Path) -> pd.DataFrame:
+def read_metrics(folder: Path, *, awaited: bool = False) -> pd.DataFrame:
     """The figures over time of the job in a folder, which may be running: its metrics.csv.
 
-    Its column `time` is of timestamps in UTC. Raises UserError without pandas, or if there is no
-    such file.
+    Its column `time` is of timestamps in UTC. awaited: without the file there are no rows yet.
+    Raises UserError without pandas, or if there is no such file.
     """
     pandas = _library("pandas", "a table of the metrics", "pandas")
     path = JobFolder(folder).metrics
     try:
         frame = pandas.read_csv(path)
     except FileNotFoundError as error:
+        if awaited:
+            kinds = {"time": "datetime64[ns, UTC]", "int": "int64", "text": "str"}
+            return pandas.DataFrame(columns=[*TYPES]).astype(
+                {name: kinds.get(kind, kind) for name, kind in TYPES.items()}
+            )
         raise UserError(
-            f"there is no {path}: the job was run with --metrics-seconds 0, or has not begun"
+            f"there is no {path}: the job was run with metrics_seconds=0 (--metrics-seconds 0), or "
+            "has not begun"
         ) from error
     # Not by read_csv, which leaves text where there is no row.
     return frame.assign(time=pandas.to_datetime(frame["time"], utc=True))

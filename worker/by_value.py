@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 
 from shoal.base.by_value import LABEL, MODEL, PICKLE, Kept, MadeOf, Parts, python_version
-from shoal.base.words import near
+from shoal.base.words import near, shown
 from shoal.errors import UserError
 from shoal.worker.keras_internals import all_layers, inputs_structure
 
@@ -186,7 +186,8 @@ class _Columns:
 def _column(columns: Mapping[str, Any], name: str) -> Any:
     if name not in columns:
         raise UserError(
-            f"there is no column {name}{near(name, columns)}; the data have {', '.join(columns)}. "
+            f"there is no column {shown(name)}{near(name, columns)}; the data have "
+            f"{', '.join(map(shown, columns))}. "
             "Without a feed, the inputs of the model are columns of these names"
         )
     return columns[name]

@@ -97,9 +97,10 @@ class Job:
     def metrics(self) -> pd.DataFrame:
         """Throughput, loss, processes and tables over time, up to now; see `read_metrics`.
 
-        Raises UserError without pandas, or if the job has no metrics.csv yet.
+        Without rows before the first one. Raises UserError without pandas, or if the job was
+        started with metrics_seconds=0.
         """
-        return read_metrics(self.job_dir)
+        return read_metrics(self.job_dir, awaited=self._display.metered)
 
     @property
     def messages(self) -> list[str]:
@@ -167,7 +168,7 @@ class _Kept(Display):
     """A display that shows nothing, and keeps what it is told.
 
     begun: set when the job has its folder, or has failed before. namespace: of a job on Kubernetes;
-    "": that of the kubectl context.
+    "": that of the kubectl context. metered: whether the job writes figures over time.
     """
 
     def __init__(self) -> None:
@@ -176,6 +177,7 @@ class _Kept(Display):
         self.folder: JobFolder | None = None
         self.namespace: str | None = None
         self.name = ""
+        self.metered = False
         self.text = "starting"
         self.messages: list[str] = []
         self.evaluations: list[dict[str, Any]] = []
@@ -184,6 +186,7 @@ class _Kept(Display):
         """See Display."""
         self.folder, self.name = folder, config.job_name
         self.namespace = config.namespace if config.image else None
+        self.metered = config.metrics_seconds > 0
         super().started(config, folder)
         self.begun.set()
 

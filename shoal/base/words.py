@@ -41,15 +41,24 @@ def one_line(text: str, most: int) -> str:
     return line if len(line) <= most else f"{line[: most - 4]} ..."
 
 
+def shown(name: str) -> str:
+    """A name, in quotes where it holds what is not seen, as a space in front."""
+    return name if name.split() == [name] and name.isprintable() else repr(name)
+
+
 def near(name: str, known: Iterable[str], most: int = 2) -> str:
     """A question whether one of the names that are known was meant, or nothing.
 
-    most: how many names it has at most.
+    most: how many names it has at most. Upper and lower case count as the same.
     """
-    close = difflib.get_close_matches(name, list(known), n=most)
+    folded: dict[str, list[str]] = {}
+    for each in known:
+        folded.setdefault(each.lower(), []).append(each)
+    found = difflib.get_close_matches(name.lower(), [*folded], n=most)
+    close = [shown(each) for key in found for each in folded[key]][:most]
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def near_or_all(name: str, known: Sequence[str]) -> str:
     """As `near`; where no name is close, all that are known."""
-    return near(name, known) or f"; there are: {', '.join(known) or 'none'}"
+    return near(name, known) or f"; there are: {', '.join(map(shown, known)) or 'none'}"

@@ -6,6 +6,7 @@ Owns the flags and what they may hold; the formats are data/'s.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -203,3 +204,14 @@ def _fill(text: str) -> tuple[tuple[str, str], ...]:
             raise UserError(f"--fill-missing names {name!r} twice")
         found[name] = value
     return tuple(found.items())
+
+
+def text_of(fill: Mapping[str, Any]) -> str:
+    """The text of {"age": 0, "city": ""}. Raises UserError for a value that a text cannot have."""
+    for name, value in fill.items():
+        if value is None or isinstance(value, bytes) or "," in f"{name}{value}" or "=" in str(name):
+            raise UserError(
+                f"--fill-missing cannot be {{{name!r}: {value!r}}}: give a number, a bool, a time "
+                "or a text, without commas, and a column without = in its name"
+            )
+    return ",".join(f"{name}={value}" for name, value in fill.items())

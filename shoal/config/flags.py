@@ -101,7 +101,7 @@ def check_values(options: Any) -> None:
             known = [each for each in choices if each]
             raise UserError(
                 f"{flag(name)} must be one of {', '.join(known)}, not {value!r}"
-                + near(str(value).lower(), known)
+                + near(str(value), known)
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{flag(name)} must be a finite number, not {value}")

@@ -11,14 +11,13 @@ import inspect
 import re
 import reprlib
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast, get_overloads
 
 from shoal.base.words import near
-from shoal.config import table_options
+from shoal.config import data_format, model_params, table_options
 from shoal.config.flags import kind_of
 from shoal.config.job import fields_of, option_fields
-from shoal.config.model_params import text_of
 from shoal.config.options import GROUPS
 from shoal.errors import UserError
 
@@ -28,6 +27,16 @@ FLAG = re.compile(
     r"""--([a-z][a-z0-9-]*[a-z0-9])(?:=([^\s,;:)]*[^\s,;:).])|[ ]('[^']*'|\d+|tab\b|csv\b))?"""
 )
 """A flag in a message, and its value where it cannot be mistaken for the next word."""
+
+LISTS = ("csv_columns", "columns", "fill_missing", "missing_mask", "table")
+"""Arguments that may be lists of what the flag has with commas between."""
+
+MAPPINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "model_params": model_params.text_of,
+    "table": table_options.text_of,
+    "fill_missing": data_format.text_of,
+}
+"""Arguments that may be dicts, and what makes the flag's text of one."""
 
 SHOWN_VALUE = 60
 """Characters of a wrong value in a message."""
@@ -71,14 +80,10 @@ def documented(command: str) -> Callable[[Function], Function]:
 
 def checked(name: str, value: Any, kind: type) -> Any:
     """The value of an argument. Raises UserError if it is of another type."""
-    if name == "csv_columns" and isinstance(value, list | tuple):
-        value = ",".join(map(str, value))
-    if name == "model_params" and isinstance(value, Mapping):
-        value = text_of(value)
-    if name == "table" and isinstance(value, Mapping):
-        value = table_options.text_of(value)
-    if name == "table" and isinstance(value, list | tuple):
-        value = ",".join(map(str, value))
+    if name in MAPPINGS and isinstance(value, Mapping):
+        value = MAPPINGS[name](value)
+    elif name in LISTS and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        value = _joined(name, [*map(str, value)])
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is kind:
@@ -86,6 +91,16 @@ def checked(name: str, value: Any, kind: type) -> Any:
     short = reprlib.Repr()
     short.maxstring = short.maxother = SHOWN_VALUE
     raise UserError(f"{name} must be of type {kind.__name__}, not {short.repr(value)}")
+
+
+def _joined(name: str, parts: Sequence[str]) -> str:
+    """The parts of a list as the flag has them. Raises UserError where they would be others."""
+    for part in parts:
+        if "," in part:
+            raise UserError(
+                f"{name}: {part!r} holds a comma, which would make it two: give one without"
+            )
+    return ",".join(parts)
 
 
 def in_python(message: str) -> str:

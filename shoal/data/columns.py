@@ -24,6 +24,10 @@ GATHERED_RECORDS = 1024
 """Single Python records that are gathered to one chunk."""
 
 
+WHOLE = 2.0**53
+"""Below it, a float64 tells integers apart."""
+
+
 @dataclass(frozen=True)
 class ListColumn:
     """A column of lists of varying length.
@@ -248,7 +252,13 @@ def _flat(column: pa.Array, place: _Place) -> npt.NDArray[Any]:
     if types.is_floating(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     if types.is_decimal(kind) and kind.scale > 0:
-        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+        values = np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+        if np.any(np.abs(values) >= WHOLE):
+            raise UserError(
+                f"{place}a value of type {kind} is 2**53 or more, where a float64 takes different "
+                "ones for one: write the column as a string"
+            )
+        return values
     _refuse_nulls(column, place)
     if types.is_decimal(kind):  # often ids, of which a float64 would merge large ones
         try:

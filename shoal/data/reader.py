@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoal.base.words import near
+from shoal.base.words import near, shown
 from shoal.errors import UserError
 
 CHUNK_ROWS = 8192
@@ -166,7 +166,7 @@ def check_columns(schema: pa.Schema, names: Sequence[str], flag: str, source: st
     raise UserError(
         f"{flag}: there is no column {', '.join(hints)}"
         + (f" in {source}" if source else "")
-        + f"; the columns are {', '.join(schema.names)}"
+        + f"; the columns are {', '.join(map(shown, schema.names))}"
     )
 
 

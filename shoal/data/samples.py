@@ -5,7 +5,7 @@ Also what stands for a column that is not read.
 
 from __future__ import annotations
 
-import decimal
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,9 @@ def typed_columns(schema: pa.Schema, source: str) -> tuple[dict[str, Column], di
     faults: dict[str, UserError] = {}
     for field in schema:
         try:
-            columns |= as_columns(
-                pa.record_batch({field.name: pa.array([_some_value(field.type)], field.type)}),
-                source,
-            )
+            columns[field.name] = _typed(field, source)
         except UserError as error:
             faults[field.name] = error
-        except (pa.ArrowException, TypeError, ValueError):
-            faults[field.name] = no_counterpart(field.type, source, field.name)
-        if field.name in faults:
             columns[field.name] = np.array([b""], object)
     return columns, faults
 
@@ -70,7 +64,7 @@ def blank(column: Column, records: int) -> Column:
     if isinstance(column, ListColumn):
         return ListColumn(blank(column.values, 0), np.zeros(records, np.int64))
     if column.dtype == object:
-        return np.full(records, b"", object)
+        return np.full((records, *column.shape[1:]), b"", object)
     return np.zeros((records, *column.shape[1:]), column.dtype)
 
 
@@ -85,26 +79,20 @@ def _type_of(column: Any) -> pa.DataType:
 
 
 def _stand_in(kind: pa.DataType) -> Column:
-    """One value of a type, converted; bytes where there is none."""
-    if pa.types.is_dictionary(kind):
-        return _stand_in(kind.value_type)
+    """A value of a type, with nothing in it; bytes where the type has no counterpart."""
     try:
-        value = pa.array([_some_value(kind)], kind)
-        return as_columns(pa.record_batch({"": value}))[""]
-    except (UserError, pa.ArrowException, TypeError, ValueError):
+        return _typed(pa.field("", kind), "")
+    except UserError:
         return np.array([b""], object)
 
 
-def _some_value(kind: pa.DataType) -> Any:
-    types = pa.types
-    if types.is_fixed_size_list(kind):
-        return [_some_value(kind.value_type)] * kind.list_size
-    if types.is_list(kind) or types.is_large_list(kind):
-        return []
-    if types.is_string(kind) or types.is_large_string(kind):
-        return ""
-    if types.is_dictionary(kind):
-        return _some_value(kind.value_type)
-    if types.is_decimal(kind):
-        return decimal.Decimal(0)
-    return b"" if types.is_binary(kind) or types.is_large_binary(kind) else 0
+def _typed(field: pa.Field, source: str) -> Column:
+    """One value of a field's type, with nothing in it.
+
+    Made of none, as the conversion alone knows what each type becomes. Raises UserError if it has
+    no counterpart.
+    """
+    with suppress(pa.ArrowException, TypeError, ValueError):
+        if not pa.types.is_null(field.type):
+            return blank(as_columns(pa.schema([field]).empty_table(), source)[field.name], 1)
+    raise no_counterpart(field.type, source, field.name)

@@ -6,7 +6,9 @@ missing. What another reader reads is left as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import time
 from typing import Any
 
 import numpy as np
@@ -228,12 +230,24 @@ def _scalar(text: str, field: pa.Field) -> pa.Scalar:
             continue
         break
     try:
-        return pc.cast(pa.scalar(text), kind)
-    except pa.ArrowException as error:
+        return _parsed(text, kind)
+    except (pa.ArrowException, ArithmeticError, ValueError) as error:
         raise UserError(
             f"--fill-missing {field.name}={text}: the column's type is {field.type}, and {text!r} "
             "is no such value"
         ) from error
+
+
+def _parsed(text: str, kind: pa.DataType) -> pa.Scalar:
+    """A value as Arrow reads it; of times also the integer that feed gets. Raises ValueError."""
+    if pa.types.is_temporal(kind) and re.fullmatch(r"-?\d+", text, re.ASCII):
+        return pa.scalar(int(text), kind)
+    if not pa.types.is_time(kind):
+        return pc.cast(pa.scalar(text), kind)
+    value = time.fromisoformat(text)
+    if (found := pa.scalar(value, kind)).as_py() != value:
+        raise ValueError(f"{text} is finer than the column's unit")
+    return found
 
 
 def shaped(

@@ -268,6 +268,9 @@ def test_a_job_that_is_not_waited_for_is_asked_and_stopped(project, scripted):
     job = shoal.train(**fields)
     assert (job.name, job.job_dir) == ("model", project / "shoal-jobs" / "model")
     assert job.running
+    # Its master, which is none here, writes the first row.
+    assert (len(job.metrics), [*job.metrics][:2]) == (0, ["time", "seconds"])
+    assert [*map(str, job.metrics.dtypes[:2])] == ["datetime64[ns, UTC]", "float64"]
     with pytest.raises(shoal.UserError, match=r"^workers must be an integer of at least 1, not 0$"):
         job.scale(workers=0)
     with pytest.raises(
@@ -288,8 +291,11 @@ def test_a_job_that_is_not_waited_for_is_asked_and_stopped(project, scripted):
 
 def test_a_job_that_was_not_waited_for_gives_its_result(project, scripted):
     scripted("succeed")
-    job = shoal.train(model_def="model.custom_model", training_data="train.csv", wait=False)
+    fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    job = shoal.train(**fields, metrics_seconds=0, wait=False)
     assert job.result().metrics["auc"] == 0.75
+    with pytest.raises(shoal.UserError, match=r"^there is no .*run with metrics_seconds=0"):
+        _ = job.metrics
     assert repr(job) == "Job model: succeeded"
     assert job.history == {"version": [], "epoch": [], "records": []}
 

@@ -188,6 +188,10 @@ def test_integers_of_decimals_and_bytes_of_numpy_are_kept_whole():
     assert columns["d"].tolist() == large
     with pytest.raises(UserError, match=r"column 'd': a value of type .* is no int64"):
         as_columns(batch(d=pa.array([decimal.Decimal(2**63)], pa.decimal128(38, 0))))
+    below = pa.array([decimal.Decimal(2**53 - 1), None], pa.decimal128(38, 2))
+    assert as_columns(batch(d=below))["d"][0] == 2**53 - 1
+    with pytest.raises(UserError, match=r"column 'd': a value of type .* is 2\*\*53 or more"):
+        as_columns(batch(d=pa.array([decimal.Decimal(2**53 + 1)], pa.decimal128(38, 2))))
     digests = np.array([b"a\0b", b"a\0c"])
     columns = as_columns({"digest": digests, "pairs": digests.reshape(2, 1)})
     assert columns["digest"].tolist() == [b"a\0b", b"a\0c"]
