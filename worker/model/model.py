@@ -39,6 +39,7 @@ from shoal.worker.model.optimizers import ServedOptimizers
 from shoal.worker.model.random_numbers import reseed
 from shoal.worker.model.sample_weights import ClassWeights
 from shoal.worker.model.specification import model_spec
+from shoal.worker.model.step_errors import explained
 from shoal.worker.model.steps import CompiledSteps, StepInputs
 from shoal.worker.model.supported import (
     check_features,
@@ -187,14 +188,20 @@ class ServedModel:
         )
 
     @contextmanager
-    def _calling(self, what: str) -> Iterator[None]:
-        """As `user_code`; an error of our own lookups comes out as it was raised."""
+    def _calling(self, what: str, labels: Any = None) -> Iterator[None]:
+        """As `user_code`; an error of our own lookups comes out as it was raised.
+
+        labels: those that the body computes with.
+        """
         try:
             with user_code(what):
                 yield
-        except (UserError, UserCodeError):
+        except (UserError, UserCodeError) as error:
             if self._refusals.last is not None:
                 raise self._refusals.last from None
+            message = explained(error.__cause__, self.model, self._module, labels)
+            if message is not None:
+                raise UserError(message) from error
             raise
 
     def _class_weights(self, weights_spec: Any) -> ClassWeights | None:
@@ -311,7 +318,7 @@ class ServedModel:
             state = state + missing.change
         with (
             self._stage("step"),
-            self._calling(f"the training step of {self._module.path.name}"),
+            self._calling(f"the training step of {self._module.path.name}", batch.labels),
         ):
             loss, dense, change, tables = self._steps.train(
                 batch.features, batch.labels, batch.weights, trainable, state, *rows
