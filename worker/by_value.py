@@ -11,7 +11,7 @@ import linecache
 import pickle
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,8 @@ import tensorflow as tf
 from shoal.base.by_value import LABEL, MODEL, PICKLE, Kept, MadeOf, Parts, python_version
 from shoal.base.words import near, shown
 from shoal.errors import UserError
+from shoal.worker.given_values import functions_of, metrics_by_name
 from shoal.worker.keras_internals import all_layers, inputs_structure
-
-ACCURACIES = {
-    "binary_crossentropy": keras.metrics.BinaryAccuracy,
-    "categorical_crossentropy": keras.metrics.CategoricalAccuracy,
-    "sparse_categorical_crossentropy": keras.metrics.SparseCategoricalAccuracy,
-}
-"""What "accuracy" means, by the loss."""
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -63,7 +57,7 @@ def load(folder: Path) -> dict[str, Any]:
         "feed": parts.feed,
         "feed_batch": parts.feed_batch,
         "eval_metrics_fn": _metrics(parts, loss),
-        "callbacks": _function(parts.callbacks),
+        "callbacks": functions_of(callbacks=parts.callbacks)["callbacks"],
         "class_weight": parts.class_weight,
     }
 
@@ -79,22 +73,11 @@ def _made(value: Any) -> Any:
     return value
 
 
-def _function(value: Any) -> Any:
-    """A function without arguments that gives the value; itself if it is one."""
-    return value if value is None or callable(value) else lambda: value
-
-
-def _optimizer(given: Any) -> Callable[[], Any]:
-    if callable(given):
-        function: Callable[[], Any] = given
-        return function
-
-    def made(value: Any) -> Any:
-        return keras.optimizers.get(value if isinstance(value, str) else _made(value))
-
-    if isinstance(given, Mapping):
-        return lambda: {name: made(value) for name, value in given.items()}
-    return lambda: made(given)
+def _optimizer(given: Any) -> Any:
+    """optimizer(), or None where the model's compile() has it; makes a new one at each call."""
+    if given is None or callable(given):
+        return given
+    return lambda: functions_of(optimizer=_made(given))["optimizer"]()
 
 
 class _Model:
@@ -196,44 +179,9 @@ def _column(columns: Mapping[str, Any], name: str) -> Any:
 def _metrics(parts: Parts, loss: Any) -> Any:
     """eval_metrics_fn(), or None."""
     if parts.metrics_of_compile is not None:
-        return lambda: _named(keras.saving.deserialize_keras_object(parts.metrics_of_compile), loss)
+        return lambda: metrics_by_name(
+            keras.saving.deserialize_keras_object(parts.metrics_of_compile), loss
+        )
     if parts.metrics is None or callable(parts.metrics):
         return parts.metrics
-    return lambda: _named(_made(parts.metrics), loss)
-
-
-def _named(metrics: Any, loss: Any) -> Any:
-    """Metrics by name, as eval_metrics_fn() gives them."""
-    if isinstance(metrics, keras.metrics.Metric | str):
-        metrics = [metrics]
-    if isinstance(metrics, Mapping):
-        of = loss if isinstance(loss, Mapping) else {}
-        return {
-            name: _named(each, of.get(name, loss))
-            if isinstance(each, Mapping | list)
-            else _metric(each, of.get(name, loss))
-            for name, each in metrics.items()
-        }
-    found = [(_name(each), _metric(each, loss)) for each in metrics or ()]
-    return dict(found)
-
-
-def _name(metric: Any) -> str:
-    if isinstance(metric, str):
-        return metric.lower()
-    return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
-
-
-def _metric(metric: Any, loss: Any) -> Any:
-    """A metric by its name in Keras; any other as it is."""
-    if not isinstance(metric, str):
-        return metric
-    if metric.lower() not in ("accuracy", "acc"):
-        return keras.metrics.get(metric)
-    of = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    if of not in ACCURACIES:
-        raise UserError(
-            f"metrics: {metric!r} depends on a loss of Keras by name; give the metric itself, such "
-            "as keras.metrics.BinaryAccuracy()"
-        )
-    return ACCURACIES[of]()
+    return lambda: metrics_by_name(_made(parts.metrics), loss)

@@ -109,9 +109,10 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
             data = JobData(config, module)
             pipeline = data.pipeline("training")
     with report.noting():
-        with user_code(module.describe("optimizer")):
-            optimizer = module.optimizer()
-        ServedOptimizers(optimizer, module.describe("optimizer"))
+        if module.optimizer is not None:  # else the model is compiled with it
+            with user_code(module.describe("optimizer")):
+                optimizer = module.optimizer()
+            ServedOptimizers(optimizer, module.describe("optimizer"))
     if report.faults:
         # The model is looked at nevertheless: all faults at once.
         module = dataclasses.replace(module, optimizer=keras.optimizers.SGD)
@@ -231,7 +232,7 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
             f"One batch of {batch.size} records: loss {loss:.6g}, {ids} distinct ids, "
             f"{seconds * 1000:.1f} ms without servers",
         ]
-        evaluator = Evaluator(model, module)
+        evaluator = Evaluator(model, model.module)
         evaluator.reset()
         evaluator.add(batch)
         metrics = evaluator.finish(evaluator.states())

@@ -121,3 +121,8 @@ def unread(store: Any, key: str) -> Any:
         return store[key]
     found = getattr(saving_lib, "safe_get_h5_dataset", lambda group, key: group[key])
     return found(group, key)
+
+
+def compiled_with(model: Any) -> dict[str, Any]:
+    """The arguments of compile() by name, as the user gave them; empty if it was not called."""
+    return dict(model._compile_config.config) if getattr(model, "compiled", False) else {}

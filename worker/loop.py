@@ -302,7 +302,7 @@ class Worker:
 
     def _evaluator_ready(self) -> Evaluator:
         if self._evaluator is None:
-            self._evaluator = Evaluator(self._model, self._module)
+            self._evaluator = Evaluator(self._model, self._model.module)
             pipeline = self._data.pipeline(feed.EVALUATION)
             self._evaluator.build(pipeline.labels_spec, pipeline.weights_spec)
         return self._evaluator

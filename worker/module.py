@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ import keras
 
 from shoal.base.user_module import (
     MODULE_FUNCTIONS,
+    NEEDED,
     OPTIONAL,
     VALUES,
     instead_of_elasticdl,
@@ -29,6 +30,8 @@ from shoal.base.user_module import (
 )
 from shoal.config.model_params import params_of
 from shoal.errors import UserCodeError, UserError
+from shoal.worker.given_values import VALUES as ALLOWED
+from shoal.worker.given_values import functions_of
 from shoal.worker.kept_modules import KeptModules
 from shoal.worker.params import with_params
 
@@ -94,12 +97,15 @@ def summary(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class UserModule:
-    """The functions of a user's module; `path` is its file."""
+    """The functions of a user's module; `path` is its file.
+
+    loss, optimizer: None where only the model's compile() may tell them, until `as_compiled`.
+    """
 
     path: Path
     custom_model: Callable[[], Any]
     loss: Any
-    optimizer: Callable[[], Any]
+    optimizer: Any
     feed: Callable[[Any, str, Any], Any] | None
     feed_batch: Callable[[Any, str, Any], Any] | None
     eval_metrics_fn: Callable[[], Any] | None
@@ -117,6 +123,34 @@ class UserModule:
     def describe(self, function: str) -> str:
         """`function` as messages name it."""
         return f"{function}() of {self.path.name}"
+
+    def as_compiled(self, given: Mapping[str, Any]) -> UserModule:
+        """The module, with what its model was compiled with in place of a loss that it lacks.
+
+        given: the arguments of its compile() by name; empty if it was not called.
+        Raises UserError if there is no loss or optimizer.
+        """
+        found = self
+        if self.loss is None and given.get("loss") is not None:
+            if given.get("weighted_metrics"):
+                raise UserError(f"{self.path}: weighted_metrics of compile(): make them metrics")
+            functions = functions_of(
+                loss=given["loss"], eval_metrics_fn=self.eval_metrics_fn or given.get("metrics")
+            )
+            found = replace(
+                found,
+                loss=given["loss"],
+                loss_weights=self.loss_weights or given.get("loss_weights"),
+                eval_metrics_fn=functions["eval_metrics_fn"],
+            )
+        if self.optimizer is None and given.get("optimizer") is not None:
+            found = replace(found, optimizer=lambda: given["optimizer"])
+        for name in ("loss", "optimizer"):
+            if getattr(found, name) is None:
+                raise UserError(
+                    f"{self.path} has no {name}, and its model is not compiled with one: {NEEDED}"
+                )
+        return found
 
     def build_model(self) -> Any:
         """Call custom_model(), or instantiate the model class.
@@ -153,19 +187,17 @@ def load_module(
 
     def find(name: str) -> Any:
         found = getattr(module, name, None)
-        several = name == "loss" and isinstance(found, str | dict | list | tuple)
-        if found is not None and not callable(found) and not several:
+        value = isinstance(found, ALLOWED.get(name, ()))
+        if found is not None and not callable(found) and not value:
             raise UserError(f"{name} in {path} must be a function, not {type(found).__name__}")
         return found
 
     if find(function) is None:
         raise UserError(f"--model-def {model_def}: {path} has no function or class {function!r}")
     defined = [name for name in (*MODULE_FUNCTIONS, *OPTIONAL) if find(name) is not None]
-    if missing := missing_functions(defined):
-        raise UserError(
-            f"{path} has no function {missing[0]}(): a model module needs "
-            f"{', '.join(MODULE_FUNCTIONS)} beside {function}"
-        )
+    # What custom_model() may compile its model with is asked for when it is called.
+    if "feed" in missing_functions(defined):
+        raise UserError(f"{path} has no function feed(): {NEEDED}")
     found = UserModule(
         path,
         find(function),
@@ -173,6 +205,8 @@ def load_module(
         *(find(name) for name in OPTIONAL),
     )
     values: dict[str, Any] = {name: getattr(module, name, None) for name in VALUES}
+    with user_code(f"reading {path}"):
+        values |= functions_of(**{name: getattr(found, name) for name in ALLOWED})
     found = replace(found, **values)
     return with_params(found, params_of(model_params))
 

@@ -15,6 +15,7 @@ from enum import Enum
 from shoal.master.job.stage_times import (
     APART,
     DOMINANT,
+    FEEDS,
     WAITING,
     Loads,
     WorkerTime,
@@ -134,7 +135,7 @@ def _straggler(workers: Sequence[WorkerTime]) -> Diagnosis | None:
         return None
     slow, others = found
     normal = usual_step_seconds(others)
-    busy = max(("read", "feed", "ids", "pull", "step", "push"), key=lambda name: slow.share(name))
+    busy = max(("read", *FEEDS, "ids", "pull", "step", "push"), key=lambda name: slow.share(name))
     evidence = (
         f"a step of {slow.name} takes {time_in_words(slow.step_seconds)}, of the others "
         f"{time_in_words(normal)}; it is busy with {busy} for {slow.share(busy):.0%} of its time"
@@ -161,7 +162,7 @@ def _minibatches(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | N
     steps = total.steps * facts.accumulated
     each = total.step_seconds / facts.accumulated
     slow_input = loads.dominates(loads.input) and (
-        total.stages.get("read", 0.0) + total.stages.get("feed", 0.0) > FIXED_SECONDS * steps
+        sum(total.stages.get(name, 0.0) for name in ("read", *FEEDS)) > FIXED_SECONDS * steps
     )
     if facts.minibatch_size > SMALL_MINIBATCH or each > SMALL_SECONDS or slow_input:
         return None
@@ -181,19 +182,25 @@ def _input(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
     gain = _gain(min(loads.input / max(loads.besides(loads.input), 0.01), facts.room))
     more = f"--num-workers {2 * len(facts.workers)} ({gain})"
     full = _no_room(facts, "workers")
-    if total.share("read") >= total.share("feed"):
+    feed = max(FEEDS, key=total.share)
+    if total.share("read") >= total.share(feed):
         return Diagnosis(
             Bound.DATA,
             f"a step waits for data for {waits:.0%} of the time: reading takes "
-            f"{total.share('read'):.0%} of it, feed {total.share('feed'):.0%}",
+            f"{total.share('read'):.0%} of it, {feed} {total.share(feed):.0%}",
             "read faster: Parquet instead of CSV, smaller row groups, storage nearby, less work in "
             "a custom reader; " + (full or f"or read in more workers: {more}"),
         )
     return Diagnosis(
         Bound.FEED,
-        f"a step waits for data for {waits:.0%} of the time: feed takes "
-        f"{total.share('feed'):.0%} of it, reading {total.share('read'):.0%}",
-        "do less in feed, or write feed_batch; " + (full or f"or feed in more workers: {more}"),
+        f"a step waits for data for {waits:.0%} of the time: {feed} takes "
+        f"{total.share(feed):.0%} of it, reading {total.share('read'):.0%}",
+        (
+            "do less in feed, or write feed_batch; "
+            if feed == "feed"
+            else "fewer or cheaper operations in feed_batch, or a larger --minibatch-size; "
+        )
+        + (full or f"or feed in more workers: {more}"),
     )
 
 

@@ -29,6 +29,9 @@ time as it is measured, and anything is many times their own."""
 COMPARABLE = 0.2
 """Of the usual time in training: a worker that came late has mostly compiled."""
 
+FEEDS = ("feed", "feed_batch")
+"""Stages that are the user's function of that name: a module has one of them."""
+
 WAITING = ("wait for workers", "wait for update")
 """Stages in which a worker waits for other workers."""
 
@@ -74,7 +77,7 @@ class Loads:
     def of(cls, total: WorkerTime, *, pipelined: bool) -> Loads:
         """Those of a worker's time."""
         return cls(
-            total.share("read", "feed"),
+            total.share("read", *FEEDS),
             total.share("ids", "pull"),
             total.share("step"),
             total.share("push"),

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Container
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
-"""What the user's module must define beside the model."""
+"""What the user's module must define beside the model; the first two it may compile it with."""
+
+NEEDED = (
+    "a model module needs loss and optimizer, or a model that is compiled with them, and feed or "
+    "feed_batch"
+)
 
 OPTIONAL = (
     "feed_batch",

@@ -123,13 +123,14 @@ def _with_compiled(model: Any, given: dict[str, Any]) -> tuple[dict[str, Any], A
 def _check(values: Mapping[str, Any]) -> None:
     """Raises UserError for an argument that is missing or of a wrong kind."""
     for name in ("loss", "optimizer"):
-        if values[name] is None:
+        # A function may compile the model that it makes.
+        if values[name] is None and values["model"] is None:
             raise UserError(f"{name} is missing: give the argument {name}, or a compiled model")
     for name in ("feed", "feed_batch"):
         if values[name] is not None and not callable(values[name]):
             raise UserError(f"{name} must be a function, not {_kind(values[name])}")
     optimizer = values["optimizer"]
-    if not callable(optimizer):
+    if optimizer is not None and not callable(optimizer):
         for each in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
             if not (isinstance(each, str) or _is(each, _OF_KERAS[1])):
                 raise UserError(

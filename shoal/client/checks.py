@@ -14,6 +14,7 @@ from pathlib import Path
 import shoal
 from shoal.base.user_module import (
     MODULE_FUNCTIONS,
+    NEEDED,
     OPTIONAL,
     instead_of_elasticdl,
     missing_functions,
@@ -99,11 +100,11 @@ def check_model(config: JobConfig) -> set[str] | None:
     names = _top_level_names(tree)
     if names is not None and name not in names:
         raise UserError(f"--model-def: {path} defines no {name}{near(name, sorted(names))}")
-    if names is not None and (missing := missing_functions(names)):
-        raise UserError(
-            f"--model-def: {path} has no function {missing[0]}(): a model module needs "
-            f"{', '.join(MODULE_FUNCTIONS)} beside {name}"
-        )
+    missing = [] if names is None else missing_functions(names)
+    if any(isinstance(each, ast.Attribute) and each.attr == "compile" for each in ast.walk(tree)):
+        missing = [each for each in missing if each == "feed"]
+    if missing:
+        raise UserError(f"--model-def: {path} has no function {missing[0]}(): {NEEDED}")
     _check_optimizer(tree, path)
     _check_params(tree, path, {name, *MODULE_FUNCTIONS, *OPTIONAL} & (names or set()), config)
     return names

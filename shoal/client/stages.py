@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 ORDER = (
-    *("read", "feed", "wait for data"),
+    *("read", "feed", "feed_batch", "wait for data"),
     *("ids", "pull", "wait for pull"),
     "step",
     *("push", "wait for push"),
@@ -17,7 +17,7 @@ ORDER = (
 """The order of a training step, which is that in which stages are shown."""
 
 _GROUPS = {
-    "reading and feed": ("read", "feed"),
+    "reading and feed": ("read", "feed", "feed_batch"),
     "pulling rows from the servers": ("ids", "pull"),
     "the model's step in TensorFlow": ("step",),
     "pushing gradients to the servers": ("push",),

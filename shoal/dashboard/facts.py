@@ -14,7 +14,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
 
 THREADS = {
-    "input": ("read", "feed"),
+    "input": ("read", "feed", "feed_batch"),
     "pull": ("wait for data", "wait for workers", "ids", "pull", "wait for push"),
     "step": ("wait for pull", "step", "wait for update"),
     "push": ("push",),

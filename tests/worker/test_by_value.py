@@ -19,6 +19,7 @@ from shoal.errors import UserError
 from shoal.layers import Embedding
 from shoal.optimizers import RowwiseAdagrad
 from shoal.result import JobResult
+from shoal.worker.keras_internals import compiled_with
 from shoal.worker.model.model import ServedModel
 from shoal.worker.module import load_module
 from shoal.worker.progress import Progress
@@ -182,8 +183,8 @@ def off(labels, predictions):
     [
         ({"loss": "mse"}, "^loss is given by value, and model is not: give model, too$"),
         ({"model": 3}, "^model must be a keras.Model, or a function or class that gives one, not"),
-        ({"model": two_tables}, "^loss is missing: give the argument loss, or a compiled model$"),
-        ({"model": two_tables, "loss": "mse"}, "^optimizer is missing"),
+        ({"model": two_tables()}, "^loss is missing: give the argument loss, or a compiled model$"),
+        ({"model": two_tables(), "loss": "mse"}, "^optimizer is missing"),
         ({"model": compiled, "loss": "mse", "optimizer": 0.1}, "^optimizer must be a Keras opt"),
         (
             {"model": compiled, "loss": "mse", "optimizer": {"default": 3}},
@@ -203,6 +204,13 @@ def off(labels, predictions):
 def test_what_cannot_be_a_model_is_told_by_its_argument(tmp_path, given, message):
     with pytest.raises(UserError, match=message):
         write_model(tmp_path, given)
+
+
+def test_a_function_may_compile_the_model_that_it_makes(loaded):
+    module = loaded(model=lambda: compiled(metrics=["accuracy"]))
+    found = module.as_compiled(compiled_with(module.build_model()))
+    assert found.loss == "binary_crossentropy"
+    assert list(found.eval_metrics_fn()) == ["accuracy"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from shoal.errors import UserCodeError, UserError
+from shoal.worker.keras_internals import compiled_with
 from shoal.worker.module import load_module, summary
 from tests.worker.conftest import MODULE
 
@@ -22,11 +23,67 @@ def test_a_model_class_is_instantiated(write_module):
     assert type(module.build_model()).__name__ == "Net"
 
 
+NEEDED = "needs loss and optimizer, or a model that is compiled with them, and feed or feed_batch$"
+
+
 @pytest.mark.parametrize("name", ["loss", "optimizer", "feed"])
 def test_a_missing_function_is_named(write_module, name):
     folder = write_module(MODULE.replace(f"def {name}(", f"def not_{name}("))
-    with pytest.raises(UserError, match=rf"has no function {name}\(\)"):
-        load_module(folder, "model.custom_model")
+
+    def load():
+        module = load_module(folder, "model.custom_model")
+        module.as_compiled(compiled_with(module.build_model()))
+
+    with pytest.raises(UserError, match=rf"has no (function )?{name}\b.*: a model module {NEEDED}"):
+        load()
+
+
+def test_what_the_model_was_compiled_with_counts_where_the_module_has_none(write_module):
+    text = MODULE.replace("def loss(", "def not_loss(").replace("def optimizer(", "def other(")
+    text = text.replace("    return keras.Sequential(", "    model = keras.Sequential(").replace(
+        "Dense(1)])\n",
+        "Dense(1)])\n    model.compile('sgd', 'binary_crossentropy', metrics=['accuracy', 'auc'])\n"
+        "    return model\n",
+    )
+    module = load_module(write_module(text), "model.custom_model")
+    found = module.as_compiled(compiled_with(module.build_model()))
+    assert found.loss == "binary_crossentropy"
+    assert isinstance(found.optimizer(), keras.optimizers.SGD)
+    accuracy, auc = found.eval_metrics_fn().values()
+    assert isinstance(accuracy, keras.metrics.BinaryAccuracy)
+    assert isinstance(auc, keras.metrics.AUC)
+    own = load_module(write_module(text + "\nloss = 'mse'\n"), "model.custom_model")
+    assert own.as_compiled(compiled_with(own.build_model())).loss == "mse"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("'adam'", keras.optimizers.Adam),
+        ("keras.optimizers.Adagrad(0.5)", keras.optimizers.Adagrad),
+        ("{'default': 'adam'}", dict),
+    ],
+)
+def test_an_optimizer_may_be_a_value(write_module, line, kind):
+    module = load_module(write_module(f"{MODULE}\noptimizer = {line}\n"), "model.custom_model")
+    assert isinstance(module.optimizer(), kind)
+
+
+def test_metrics_and_callbacks_may_be_values(write_module):
+    text = (
+        "\nloss = 'mse'\neval_metrics_fn = {'error': 'mae', 'two': [keras.metrics.AUC()]}\n"
+        "callbacks = [keras.callbacks.Callback()]\n"
+    )
+    module = load_module(write_module(MODULE + text), "model.custom_model")
+    found = module.eval_metrics_fn()
+    assert list(found) == ["error", "two"]
+    assert callable(found["error"])
+    assert len(module.callbacks()) == 1
+
+
+def test_an_optimizer_that_keras_does_not_have_is_named(write_module):
+    with pytest.raises(UserError, match=r"^optimizer: Keras has no optimizer 'adamm'$"):
+        load_module(write_module(MODULE + "\noptimizer = 'adamm'\n"), "model.custom_model")
 
 
 def test_a_missing_model_function_is_named(write_module):

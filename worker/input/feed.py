@@ -56,7 +56,8 @@ class InputPipeline:
     ) -> None:
         """flag: the command-line flag that names the data; stands in errors.
 
-        spent: told of training's seconds of "read" and "feed", as batches are taken.
+        spent: told of training's seconds of "read" and of the function, "feed" or
+          "feed_batch", as batches are taken.
         patience: with storage that fails while a range is read; None for none.
         event_time: which column has the time of a record; None for none.
 
@@ -235,7 +236,7 @@ class InputPipeline:
                 read = self._read_seconds - read
                 self._spent("read", read)
                 # Not below 0, where feed itself reads ahead.
-                self._spent("feed", max(0.0, time.perf_counter() - began - read))
+                self._spent(self._module.feed_name, max(0.0, time.perf_counter() - began - read))
             features, labels, weights = self._split(element)
             size = int(tf.nest.flatten(features)[0].shape[0])
             if self._module.feed_batch is not None:

@@ -26,6 +26,7 @@ from shoal.worker.keras_internals import unread
 from shoal.worker.model.given_weights import ROWS_PER_PIECE, StandIn, takes_weights
 from shoal.worker.model.keras_rs_tables import Table, sparse_rows, table_in_build
 from shoal.worker.model.row_dtypes import holds_rows
+from shoal.worker.model.step_errors import outside_message
 
 if TYPE_CHECKING:
     from shoal.worker.servers.group import ServerGroup
@@ -95,10 +96,7 @@ def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
     if layer.of_keras_rs is not None:
         what, size = "table", "vocabulary_size"
         other = "shoal.layers.DistributedEmbedding with vocabulary_size=None"
-    return (
-        f"{what} {layer.name!r} was given the id {wrong}: its ids go from 0 to {count - 1} "
-        f"({size}={count}); map the ids in feed, or use {other}, which takes any int64"
-    )
+    return outside_message(what, layer.name, int(wrong), count, size, other)
 
 
 def _becomes_table(layer: Any, of_keras_rs: Table | None) -> bool:

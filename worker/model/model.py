@@ -24,6 +24,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.worker.input.batch import Batch
+from shoal.worker.keras_internals import compiled_with
 from shoal.worker.model import accumulation
 from shoal.worker.model.callbacks import Callbacks
 from shoal.worker.model.finite import FiniteCheck
@@ -39,6 +40,7 @@ from shoal.worker.model.optimizers import ServedOptimizers
 from shoal.worker.model.random_numbers import reseed
 from shoal.worker.model.sample_weights import ClassWeights
 from shoal.worker.model.specification import model_spec
+from shoal.worker.model.step_errors import explained
 from shoal.worker.model.steps import CompiledSteps, StepInputs
 from shoal.worker.model.supported import (
     check_features,
@@ -102,7 +104,7 @@ class ServedModel:
         progress: counts the seconds of each stage of a step.
         Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
         """
-        self._module = module
+        self.module = module
         self.file = module.path.name
         self.servers = servers
         self._stage = progress.stage
@@ -119,6 +121,7 @@ class ServedModel:
             taking_weights(self.file),
         ):
             self.model = module.build_model()
+        self.module = module = module.as_compiled(compiled_with(self.model))
         check_model(self.model, self.file)
         if features_spec is None:
             features_spec = spec_of_inputs(self.model, self.file)
@@ -187,32 +190,38 @@ class ServedModel:
         )
 
     @contextmanager
-    def _calling(self, what: str) -> Iterator[None]:
-        """As `user_code`; an error of our own lookups comes out as it was raised."""
+    def _calling(self, what: str, labels: Any = None) -> Iterator[None]:
+        """As `user_code`; an error of our own lookups comes out as it was raised.
+
+        labels: those that the body computes with.
+        """
         try:
             with user_code(what):
                 yield
-        except (UserError, UserCodeError):
+        except (UserError, UserCodeError) as error:
             if self._refusals.last is not None:
                 raise self._refusals.last from None
+            message = explained(error.__cause__, self.model, self.module, labels)
+            if message is not None:
+                raise UserError(message) from error
             raise
 
     def _class_weights(self, weights_spec: Any) -> ClassWeights | None:
         """Of the user's module; raises UserError where they cannot be used."""
-        if self._module.class_weight is None:
+        if self.module.class_weight is None:
             return None
         if weights_spec is not None:
             raise UserError(
-                f"{self.file}: {self._module.feed_name} gives weights, and there is class_weight: "
+                f"{self.file}: {self.module.feed_name} gives weights, and there is class_weight: "
                 "remove one of them, or multiply the weights in "
-                f"{self._module.feed_name}"
+                f"{self.module.feed_name}"
             )
         if self.loss.parts:
             raise UserError(
                 f"{self.file}: class_weight is for a model with one output: have "
-                f"{self._module.feed_name} give weights, (features, labels, weights)"
+                f"{self.module.feed_name} give weights, (features, labels, weights)"
             )
-        return ClassWeights(self._module.class_weight, self.file)
+        return ClassWeights(self.module.class_weight, self.file)
 
     def _training_loss(self, labels: Any, predictions: Any, weights: Any) -> tf.Tensor:
         if self._classes is not None:
@@ -264,7 +273,7 @@ class ServedModel:
 
     def pull(self, features: Any, *, training: bool) -> Pulled:
         """The rows that `features` need, and newer dense values."""
-        what = f"reading the ids from what {self._module.describe(self._module.feed_name)} gave"
+        what = f"reading the ids from what {self.module.describe(self.module.feed_name)} gave"
         with self._stage("ids"), self._calling(what):
             calls = self._ids.by_table(features)
         with self._stage("pull"):
@@ -311,7 +320,7 @@ class ServedModel:
             state = state + missing.change
         with (
             self._stage("step"),
-            self._calling(f"the training step of {self._module.path.name}"),
+            self._calling(f"the training step of {self.module.path.name}", batch.labels),
         ):
             loss, dense, change, tables = self._steps.train(
                 batch.features, batch.labels, batch.weights, trainable, state, *rows
@@ -368,7 +377,7 @@ class ServedModel:
         """As `predict_batch`, and what the model's layers add to the loss, a float32 number."""
         if inputs is None:
             inputs = self.pull_inputs(features)
-        with self._calling(f"calling the model of {self._module.path.name}"):
+        with self._calling(f"calling the model of {self.module.path.name}"):
             return self._steps.predict(features, *inputs)
 
     def predictions_spec(self) -> Any:

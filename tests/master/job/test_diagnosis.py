@@ -4,7 +4,7 @@ import pytest
 
 from shoal.master.job import status
 from shoal.master.job.diagnosis import Bound, Facts, diagnose
-from shoal.master.job.stage_times import WorkerTime
+from shoal.master.job.stage_times import FEEDS, WorkerTime
 from shoal.master.job.status import diagnosis, status_message
 from shoal.master.result import result_of
 from shoal.master.work.ids import ServerId
@@ -17,7 +17,10 @@ from tests.master.strategies import begun, exited, take, w
 
 def worker(index=0, steps=1000, seconds=100.0, **shares):
     """A worker's time: the share of each stage, of so many seconds in training."""
-    stages = {name.replace("_", " "): share * seconds for name, share in shares.items()}
+    stages = {
+        name if name in FEEDS else name.replace("_", " "): share * seconds
+        for name, share in shares.items()
+    }
     return WorkerTime(f"worker-{index}", stages | {"training": seconds}, steps)
 
 
@@ -57,7 +60,21 @@ def test_slow_data_and_a_slow_feed():
     assert told.advice.endswith("--num-workers 2 (up to about +100%)")
     told = found(worker(**BALANCED | {"read": 0.1, "feed": 0.8, "wait_for_data": 0.5}))
     assert told.bound_by == Bound.FEED
-    assert "feed_batch" in told.advice
+    assert told.advice.startswith("do less in feed, or write feed_batch; ")
+
+
+def test_a_module_that_has_feed_batch_is_not_told_to_write_it():
+    told = found(worker(read=0.1, feed_batch=0.8, step=0.45, wait_for_data=0.5))
+    assert told.bound_by == Bound.FEED
+    assert told.evidence == (
+        "a step waits for data for 50% of the time: feed_batch takes 80% of it, reading 10%"
+    )
+    assert told.advice == (
+        "fewer or cheaper operations in feed_batch, or a larger --minibatch-size; "
+        "or feed in more workers: --num-workers 2 (up to about +100%)"
+    )
+    short = found(worker(read=0.1, feed_batch=0.8, step=0.4, steps=5000), minibatch_size=32)
+    assert short.bound_by == Bound.FEED  # and not too small minibatches: each takes 16 ms
 
 
 @pytest.mark.parametrize(

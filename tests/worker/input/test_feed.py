@@ -340,6 +340,20 @@ BATCHED = """
     """
 
 
+@pytest.mark.parametrize("name", ["feed", "feed_batch"])
+def test_the_time_of_a_feed_is_told_by_the_functions_name(module, numbers, name):
+    text = MODULE[: MODULE.index("def feed")] + textwrap.dedent(BATCHED)
+    told = []
+    reader = open_reader(numbers, "--training-data")
+    made = InputPipeline(
+        *(reader, module(text if name == "feed_batch" else MODULE), TRAINING),
+        *("--training-data", 8),
+        spent=lambda stage, _seconds: told.append(stage),
+    )
+    next(made.batches(records(numbers, 0, 8)))
+    assert told == ["read", name]
+
+
 @pytest.mark.parametrize("batched", [False, True], ids=["feed", "feed_batch"])
 def test_what_is_in_columns_that_nobody_reads_does_not_matter(pipeline, parquet, batched):
     path = parquet(x=np.arange(100), y=2 * np.arange(100), **ODD)

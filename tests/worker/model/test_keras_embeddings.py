@@ -266,6 +266,21 @@ def test_variance_scaling_takes_the_fans_that_keras_takes(served):
     assert spec == variance_scaling(COUNT, DIM, mode="fan_avg", distribution="uniform")
 
 
+@pytest.mark.parametrize("build", [functional, Subclassed])
+def test_an_id_out_of_range_is_named_below_the_threshold_too(served, build):
+    model = served(build=build, spec=SPEC)
+    features = {"ids": tf.constant([[1, 2, 425]], tf.int64)}
+    message = r"^embedding 'items' was given the id 425: its ids go from 0 to 9 \(input_dim=10\); "
+    if build is functional:
+        message += ".*It looks up the feature 'ids'$"
+    for call in (
+        lambda: model.train_batch(Batch(features, LABELS[:1], 1, 0, 1), 1),
+        lambda: model.predict_batch(features),
+    ):
+        with pytest.raises(UserError, match=message):
+            call()
+
+
 @pytest.mark.parametrize("wrong", [-1, COUNT])
 def test_an_id_out_of_range_is_named(served, wrong):
     model = served(build=functional, spec=SPEC, config=SERVED)

@@ -259,3 +259,18 @@ def test_each_start_of_each_worker_draws_random_numbers_of_its_own(served):
         assert len(set(kind)) == len(starts)
     assert draws(0, 0) == drawn[0]
     assert draws(1, 1) == drawn[-1]
+
+
+@pytest.mark.parametrize(
+    "loss",
+    ["binary_crossentropy", keras.losses.BinaryCrossentropy(), lambda a, b: tf.cast(a, "float32")],
+    ids=["name", "object", "function"],
+)
+def test_labels_that_are_text_are_told(served, loss):
+    spec = tf.TensorSpec([None, 1], tf.string)
+    model = served(loss=loss, labels_spec=spec)
+    positions, x, labels = next(batches())
+    batch = as_batch(positions, x, labels)
+    batch = replace(batch, labels=tf.fill(labels.shape, "yes"))
+    with pytest.raises(UserError, match=r"^feed\(\) of model.py gives text as labels, and the los"):
+        model.train_batch(batch, 1)

@@ -1,0 +1,99 @@
+"""What users may give in place of a function: names and objects of Keras, lists and dicts of them.
+
+A module's names and the arguments of Python take the same. Owns what functions these become.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from shoal.errors import UserError
+
+ACCURACIES = {
+    "binary_crossentropy": keras.metrics.BinaryAccuracy,
+    "categorical_crossentropy": keras.metrics.CategoricalAccuracy,
+    "sparse_categorical_crossentropy": keras.metrics.SparseCategoricalAccuracy,
+}
+"""What "accuracy" means, by the loss."""
+
+VALUES: dict[str, tuple[type, ...]] = {
+    "loss": (str, Mapping, list, tuple),
+    "optimizer": (str, Mapping, keras.optimizers.Optimizer),
+    "eval_metrics_fn": (str, Mapping, list, tuple, keras.metrics.Metric),
+    "callbacks": (list, tuple, keras.callbacks.Callback),
+}
+"""Of which types a value may be that is given under the name of a function."""
+
+
+def functions_of(
+    loss: Any = None, optimizer: Any = None, eval_metrics_fn: Any = None, callbacks: Any = None
+) -> dict[str, Any]:
+    """The functions that values of `VALUES` become; what is a function or a loss stays as it is."""
+    metrics = eval_metrics_fn
+    if isinstance(optimizer, VALUES["optimizer"]):
+        optimizer = _constant(_optimizer(optimizer))
+    if isinstance(metrics, VALUES["eval_metrics_fn"]):
+        metrics = functools.partial(metrics_by_name, metrics, loss)
+    if isinstance(callbacks, VALUES["callbacks"]):
+        callbacks = _constant(list(callbacks) if isinstance(callbacks, tuple) else callbacks)
+    return dict(zip(VALUES, (loss, optimizer, metrics, callbacks), strict=True))
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _optimizer(given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return {name: _optimizer(each) for name, each in given.items()}
+    if not isinstance(given, str):
+        return given
+    try:
+        return keras.optimizers.get(given)
+    except ValueError as error:
+        raise UserError(f"optimizer: Keras has no optimizer {given!r}") from error
+
+
+def metrics_by_name(metrics: Any, loss: Any) -> Any:
+    """Metrics by name, as eval_metrics_fn() gives them.
+
+    metrics: as Keras's compile() takes them. loss: that "accuracy" is about. Raises UserError
+    where it is none of Keras's by name.
+    """
+    if isinstance(metrics, keras.metrics.Metric | str):
+        metrics = [metrics]
+    if isinstance(metrics, Mapping):
+        of = loss if isinstance(loss, Mapping) else {}
+        return {
+            name: metrics_by_name(each, of.get(name, loss))
+            if isinstance(each, Mapping | list)
+            else _metric(each, of.get(name, loss))
+            for name, each in metrics.items()
+        }
+    found = [(_name(each), _metric(each, loss)) for each in metrics or ()]
+    return dict(found)
+
+
+def _name(metric: Any) -> str:
+    if isinstance(metric, str):
+        return metric.lower()
+    return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
+
+
+def _metric(metric: Any, loss: Any) -> Any:
+    """A metric by its name in Keras; any other as it is."""
+    if not isinstance(metric, str):
+        return metric
+    if metric.lower() not in ("accuracy", "acc"):
+        return keras.metrics.get(metric)
+    of = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
+    if of not in ACCURACIES:
+        raise UserError(
+            f"metrics: {metric!r} depends on a loss of Keras by name; give the metric itself, such "
+            "as keras.metrics.BinaryAccuracy()"
+        )
+    return ACCURACIES[of]()
