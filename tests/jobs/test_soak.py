@@ -13,9 +13,9 @@ soak = pytest.importorskip("benchmarks.soak")
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
 
 FAULTS = [
-    Scale((Target("master"),), When(step=20), servers=3),
-    Kill((Target("ps", 2),), When(step=60)),
-    Leave((Target("ps", 0),), When(step=80)),
+    Scale((Target("master"),), When(step=10), servers=3),
+    Kill((Target("ps", 2),), When(step=35)),
+    Leave((Target("ps", 0),), When(step=50)),
 ]
 
 
