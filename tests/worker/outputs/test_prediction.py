@@ -111,7 +111,7 @@ def test_the_folder_is_in_the_inputs_order_and_complete_when_all_is_there(
 def test_earlier_predictions_stay_until_all_of_the_new_ones_are_there(writer, output):
     def write(value):
         begin_output(given)
-        PredictionWriter(given, made.module, 5, patience()).write(
+        PredictionWriter(given, made._module, 5, patience()).write(
             pb.Range(source="s", start=0, end=1), 0, [tf.constant([value])]
         )
 
