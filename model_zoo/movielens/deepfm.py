@@ -60,23 +60,15 @@ def feed(dataset, mode, metadata):
 
 
 def custom_model(dropout=0.2):
-    """The model to train."""
-    return deepfm(Embedding, dropout)
-
-
-def deepfm(embedding, dropout=0.2):
-    """Linear part + factorization machine + deep part over the same factors.
-
-    embedding: the layer class to look ids up with.
-    """
+    """The model to train: linear part + factorization machine + deep part over the same factors."""
     ids = keras.Input([len(FIELDS) + GENRES], dtype="int64", name="ids")
     used = keras.ops.cast(keras.ops.greater_equal(ids, 0), "float32")[:, :, None]
 
-    weights = embedding(1, embeddings_initializer="zeros", name="linear")(ids)
+    weights = Embedding(1, embeddings_initializer="zeros", name="linear")(ids)
     linear = keras.ops.sum(fields_of(weights, used), axis=1)
 
     uniform = keras.initializers.RandomUniform(-0.05, 0.05)
-    factors = embedding(DIM, embeddings_initializer=uniform, name="factors")(ids)
+    factors = Embedding(DIM, embeddings_initializer=uniform, name="factors")(ids)
     factors = fields_of(factors, used)
     # The sum over all pairs of dot products, in linear time: (square of the sum -
     # sum of the squares) / 2.
