@@ -46,6 +46,7 @@ def test_a_client_says_that_it_waits_for_a_master_which_does_not_start(tmp_path,
         "train",
         tmp_path,
         "silent",
+        environment={"GATES": "step-1"},  # it does not end before its master is stopped
         model_def="counting.custom_model",
         training_data=numbered[0],
         minibatch_size=48,
@@ -57,6 +58,7 @@ def test_a_client_says_that_it_waits_for_a_master_which_does_not_start(tmp_path,
         told = re.compile(r"waiting for the master to start|the master has not answered")
         until("a word of the client", lambda: told.search(output.read_text()))
         os.kill(master, signal.SIGCONT)
+        job.open("step-1")
         job.ended().succeeded()
 
 

@@ -93,7 +93,8 @@ def test_a_job_is_watched_in_a_terminal_until_q_and_until_it_ends(numbered, tmp_
                 "rates", lambda t=terminal: re.search(r"ps-0 +alive +\d+ +[\d.]+ \w+ +\d", t.text)
             )
         assert "watched" in quits.text
-        until("the task", lambda: "train " in quits.text)
+        # Or, where the gate has held it for a minute, the records that it stands at.
+        until("the task", lambda: re.search(r"train \d|waiting for the step of", quits.text))
         assert not echoes(quits)
         quits.press(b"xq")
         assert quits.process.wait(60) == 0
