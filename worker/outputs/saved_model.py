@@ -119,12 +119,20 @@ def save(
     }
 
     def serving(given: Mapping[str, Any]) -> dict[str, Any]:
+        features = inputs.packed(given)
         vectors = {name: given[each["vectors"]] for name, each in names.items()}
-        outputs = serve(inputs.packed(given), vectors)
+        # The layers are traced once for both.
+        outputs = serve(features, vectors) if names else module.serve(features)
         return dict(
             zip(names_of(outputs, "output", "output"), tf.nest.flatten(outputs), strict=True)
         )
 
+    if not names:
+        module.serve = tf.function(
+            lambda features: serve(features, {}),
+            input_signature=[model.features_spec],
+            autograph=False,
+        )
     traced = {"serving_default": _Signature(serving, inputs.specs | specs)}
     if names:
 
@@ -139,12 +147,6 @@ def save(
             }
 
         traced["ids"] = _Signature(ids, inputs.specs)
-    else:
-        module.serve = tf.function(
-            lambda features: serve(features, {}),
-            input_signature=[model.features_spec],
-            autograph=False,
-        )
     signatures = {key: each.function for key, each in traced.items()}
     try:
         tf.saved_model.save(module, str(folder), signatures=signatures)
@@ -152,7 +154,8 @@ def save(
         if "'untracked' resource" not in str(error):
             raise
         held = [*module.dense, *module.of_layers, *lookup.variables]
-        raise UserError(_unheld(model.model, signatures.values(), held)) from error
+        functions = [*signatures.values()] if names else [module.serve.get_concrete_function()]
+        raise UserError(_unheld(model.model, functions, held)) from error
     rename(folder, {key: each.arguments for key, each in traced.items()})
     return names
 
