@@ -78,8 +78,10 @@ build/movielens/train.parquet: build/compiled $(VENV)/jobs
 # Four processes on two cores, as much of the time of a job under test is waiting. The
 # microbenchmarks are only tried, on small tables. Compiled Python is kept in build/pycache, also
 # where the environment has none kept: a job has many processes, and compiling the tests takes
-# longer than many of them.
-KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache"
+# longer than many of them. Models of tests are small: oneDNN's look at each graph and the threads
+# of OpenBLAS, which wait by spinning, cost them more than they bring.
+KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
+  TF_ENABLE_ONEDNN_OPTS=0 OPENBLAS_NUM_THREADS=1
 test: build/extensions
 	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 4 --dist loadfile \
 	  --no-loadscope-reorder --benchmark-disable --rows 2000 --ids 500

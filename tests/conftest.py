@@ -30,7 +30,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile(
-    "repeatable", parent=settings.get_profile("search"), derandomize=True, max_examples=40
+    "repeatable", parent=settings.get_profile("search"), derandomize=True, max_examples=25
 )
 settings.register_profile("fast", parent=settings.get_profile("repeatable"), max_examples=20)
 settings.register_profile("deep", parent=settings.get_profile("search"), max_examples=1000)
