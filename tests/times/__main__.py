@@ -28,7 +28,7 @@ class Processes:
 
     def __init__(self, folder):
         self.folder = folder
-        self.seen = {}  # file -> (start, CPU seconds, command line)
+        self.seen = {}  # file -> (CPU seconds, command line)
 
     def look(self):
         for path in self.folder.glob("*.*"):
@@ -41,13 +41,14 @@ class Processes:
             except OSError:
                 continue
             start, cpu = fields[19], (int(fields[11]) + int(fields[12])) / TICKS
-            # An id is given out again.
-            if fields[0] not in "ZX" and self.seen.get(path.name, (start,))[0] == start:
-                self.seen[path.name] = start, cpu, line
+            # An id is given out again: the file is older than the process that has it now.
+            older = int(path.suffix[1:]) / 1e9 < int(start) / TICKS - LOOK_SECONDS
+            if fields[0] not in "ZX" and not older:
+                self.seen[path.name] = cpu, line
 
     def rows(self):
         """(test, role, {cause: CPU seconds}) of each process."""
-        for name, (_, cpu, line) in self.seen.items():
+        for name, (cpu, line) in self.seen.items():
             data = (self.folder / name).read_bytes()
             start, imports, tracing = COUNTS.unpack_from(data)
             test = data[COUNTS.size :].rstrip(b"\0").decode().rpartition(" (")[0]

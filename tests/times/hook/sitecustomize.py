@@ -29,7 +29,8 @@ class Counts:
     def begin(self):
         self.values = [time.process_time(), 0.0, 0.0]
         self.test = os.environ.get(NAME, "")
-        with open(f"{FOLDER}/{os.getpid()}.{time.monotonic_ns()}", "w+b") as file:
+        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # as the starts in /proc
+        with open(f"{FOLDER}/{os.getpid()}.{now}", "w+b") as file:
             file.write(COUNTS.pack(*self.values) + self.test.encode()[:900].ljust(1000, b"\0"))
             file.flush()
             self.map = mmap.mmap(file.fileno(), 0)
