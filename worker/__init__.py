@@ -23,3 +23,9 @@
 A room may import the rooms and modules below it in this list, input/ and servers/ not each
 other (pyproject.toml). Nothing imports this package but its own main.
 """
+
+import os
+
+# Keras reads it when it is imported. Models of workers are TensorFlow's, whatever the variable is
+# for other programs of this shell.
+os.environ["KERAS_BACKEND"] = "tensorflow"

@@ -230,7 +230,7 @@ def _finite(value: float | None) -> float | None:
 _FIGURES = {
     "seconds": ("seconds", "{:,.1f}"),
     "samples_per_second": ("samples/s", "{:,.0f}"),
-    "loss": ("loss", "{:.4f}"),
+    "loss": ("training loss", "{:.4f}"),
     "records": ("records", "{:,.0f}"),
     "trained_once": ("records trained once", "{:,.0f}"),
     "repeated": ("records repeated", "{:,.0f}"),

@@ -16,7 +16,7 @@ TRAINING = "training"
 
 IMPORTS = {
     SERVING: ("shoal.master.__main__", "shoal.ps.__main__"),
-    TRAINING: ("tensorflow", "keras", "shoal.worker.__main__", "shoal.worker.loop"),
+    TRAINING: ("shoal.worker.__main__", "tensorflow", "keras", "shoal.worker.loop"),
 }
 """Modules by the kind of seed, without which it forks nothing."""
 

@@ -104,6 +104,7 @@ def test_the_table_names_flags_and_the_best_values(begun):
     assert ["auc", "0.5000", "0.2500"] in words
     assert ["auc,", "best", "0.7500", "0.2500"] in words
     assert ["rows", "of", "tables", "40", "40"] in words
+    assert ["training", "loss", "0.5000", "1.0000"] in words
     assert not [line for line in words if "--job-dir" in line or "--checkpoint-dir" in line]
 
 

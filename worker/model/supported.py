@@ -109,7 +109,7 @@ def spec_of_inputs(model: Any, file: str) -> Any:
 
 
 def check_features(model: Any, features_spec: Any, feed: str) -> None:
-    """Raises UserError if feed lacks a feature, or gives text where the model takes numbers.
+    """Raises UserError if feed lacks a feature, or gives text or lists where none are taken.
 
     Keras would fail at the first batch, with an error of a cast that names nothing, or
     behind a long traceback.
@@ -146,6 +146,20 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
                 f"{tensor.dtype}: convert it in feed. If the column should be numeric, look "
                 "for a value that is not a number"
             )
+        if isinstance(spec, tf.RaggedTensorSpec) and _is_fixed(tensor.shape, spec.shape):
+            raise UserError(
+                f"{feed} gives lists of several lengths as feature {tensor.name!r}, but the "
+                f"model's input takes the shape {tuple(tensor.shape)}: make them of one length in "
+                "feed, as with feature.to_tensor(shape=...), or declare the input as "
+                f"keras.Input((None,), name={tensor.name!r}) for layers that take lists"
+            )
+
+
+def _is_fixed(taken: tuple[int | None, ...], given: tf.TensorShape) -> bool:
+    """Whether an input's shape has a size where the given one has any, or one dimension less."""
+    if given.rank is None or len(taken) != given.rank:
+        return bool(given.rank == len(taken) + 1)
+    return any(size and one is None for size, one in zip(taken[1:], given[1:], strict=True))
 
 
 def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:

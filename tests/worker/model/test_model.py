@@ -238,6 +238,12 @@ def test_text_for_an_input_of_numbers_is_refused_by_name(served):
         served(spec=spec)
 
 
+def test_lists_for_an_input_of_one_length_are_refused_by_name(served):
+    spec = {"ids": tf.RaggedTensorSpec([None, None], tf.int64), "x": SPEC["x"]}
+    with pytest.raises(UserError, match=r"lists of several lengths as feature 'ids', but .*, 3\)"):
+        served(spec=spec)
+
+
 def test_each_start_of_each_worker_draws_random_numbers_of_its_own(served):
     """In dropout masks and in the user's code; the same start draws the same ones."""
 
