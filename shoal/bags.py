@@ -28,6 +28,11 @@ def integers(ids: tf.Tensor) -> tf.Tensor:
     return ids
 
 
+def integers_of(strings: Any) -> Any:
+    """The ids of a list of strings, or of lists of such, as NumPy's int64 of its shape."""
+    return integers(tf.constant(strings, tf.string)).numpy()
+
+
 def look_up(rows_of: Rows, ids: Any, weights: Any, combiner: str | None, *, mask_zero: bool) -> Any:
     """The rows of `ids`; with a combiner, one row per bag, the bags being the last axis.
 

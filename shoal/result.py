@@ -170,9 +170,11 @@ class JobResult:
         export = self._export()
         name = export.manifest["keras"]
         if name is None:
+            path = Path(str(self.output), "saved_model")
+            used = f"whose predictions tf.saved_model.load({str(path)!r}).serve(features) gives"
             raise UserError(
                 f"{self.output} has no Keras model"
-                + (", but a SavedModel" if export.manifest["saved_model"] else "")
+                + (f", but a SavedModel, {used}" if export.manifest["saved_model"] else "")
                 + ": the report of shoal check says why"
             )
         keras = _library("keras", "load()", "'shoal[cpu]'")
@@ -205,16 +207,19 @@ class JobResult:
     def embedding(self, name: str, ids: Any) -> npt.NDArray[np.float32]:
         """The trained rows of ids: float32, of the ids' shape with the table's width appended.
 
-        ids: integers. One that was never trained has the row that the exported model gives it.
-        Raises UserError as `table`.
+        ids: integers, or the strings that an Embedding of shoal's took. One that was never trained
+        has the row that the exported model gives it. Raises UserError as `table`.
         """
         import numpy as np
 
         export = self._export()
         found = _table(export, name)
         wanted = np.asarray(ids)
+        if wanted.size and all(isinstance(each, str | bytes) for each in wanted.flat):
+            bags = _library("shoal.bags", "embedding() of strings", "'shoal[cpu]'")
+            wanted = bags.integers_of(wanted.tolist())
         if wanted.dtype.kind not in "iu":
-            raise UserError(f"ids must be integers, not {wanted.dtype}")
+            raise UserError(f"ids must be integers or strings, not {wanted.dtype}")
         distinct, places = np.unique(wanted.ravel().astype(np.int64), return_inverse=True)
         rows = np.tile(np.array(found["default"], np.float32), (len(distinct), 1))
         for some, values in export.rows(name, found["dim"]):
