@@ -35,10 +35,10 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (%d, most))
 from shoal.proto import methods, serving
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.open_files import allow_open_files
-from shoal.proto.plane import hello
+from shoal.proto.plane import hello, server as plane
 allow_open_files()
 keep_freed_memory()
-hello.HELLO_SECONDS = %g
+hello.HELLO_SECONDS = plane.FIRST_SECONDS = plane.SILENT_SECONDS = plane.SLOW_SECONDS = %g
 server, port = serving.serve({methods.PUSH: lambda frame: b"pushed"}, "127.0.0.1:0", 1)
 print(json.dumps(port), flush=True)
 sys.stdin.read()
