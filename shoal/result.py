@@ -116,9 +116,11 @@ class JobResult:
         if self.failure is not None:
             told["failure"] = str(self.failure.get("message", ""))
         told |= {n: "NaN" if v is None else f"{v:.4f}" for n, v in sorted(self.metrics.items())}
-        if self.ledger:
+        if self.ledger.get("total"):
             counts = (f"{count:,} {kind.replace('_', ' ')}" for kind, count in self.ledger.items())
             told["training records"] = ", ".join(counts)
+        elif self.records:
+            told["records"] = f"{self.records:,}"
         told["seconds"] = f"{self.seconds:.1f}"
         told |= {"output": self.output} if self.output else {}
         told["job folder"] = str(self.job_dir)

@@ -1,6 +1,7 @@
 """A result gives what its job has made: course, plot, tables and model."""
 
 import json
+import re
 
 import matplotlib as mpl
 import pytest
@@ -62,6 +63,13 @@ def test_a_notebook_shows_a_table_without_markup_of_the_job_s(tmp_path):
     shown = result(tmp_path, metrics={"auc": 0.75})._repr_html_()
     assert shown.startswith("<table><caption>JobResult of shoal train: j&lt;1&gt;</caption>")
     assert ">auc</th><td style='text-align: left'>0.7500</td>" in shown
+
+
+def test_a_prediction_tells_its_records_and_no_training(tmp_path):
+    none = {"total": 0, "trained_once": 0, "repeated": 0, "failed": 0, "pending": 0}
+    shown = repr(result(tmp_path, command="predict", records=4000, ledger=none))
+    assert re.search(r"^  records +4,000$", shown, re.MULTILINE)
+    assert "training records" not in shown
 
 
 def test_a_job_without_an_export_says_how_to_have_one(tmp_path):
