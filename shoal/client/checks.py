@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -85,7 +86,14 @@ def check_model(config: JobConfig) -> set[str] | None:
             ".".join(file.relative_to(zoo).with_suffix("").parts) for file in _modules(zoo)
         )
         hint = near(".".join(module), known)
+        if path.with_suffix("").is_dir():
+            hint = f"; {path.with_suffix('')} is a folder: name the file in it that has the model"
         raise UserError(f"--model-def: there is no file {path}{hint}")
+    if len(module) == 1 and module[0] in sys.stdlib_module_names:
+        raise UserError(
+            f"--model-def: libraries would import {path} in the place of Python's own module "
+            f"{module[0]}: rename the file"
+        )
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:

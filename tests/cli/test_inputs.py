@@ -112,6 +112,20 @@ def test_a_path_of_a_model_is_told_where_it_goes(project):
     assert f"--model-zoo {project} --model-def model.custom_model" in error
 
 
+def test_a_file_with_the_name_of_a_module_of_python_is_refused(project):
+    (project / "model.py").rename(project / "random.py")
+    code, error = train(model_def="random.custom_model")
+    assert code == 2
+    assert "/random.py in the place of Python's own module random: rename the file" in error
+
+
+def test_a_package_in_place_of_a_file_is_told(project):
+    (project / "package").mkdir()
+    code, error = train(model_def="package.custom_model")
+    assert code == 2
+    assert "/package is a folder: name the file in it that has the model" in error
+
+
 def test_a_syntax_error_is_shown_with_its_line(project):
     (project / "model.py").write_text("def custom_model():\n    return (\n")
     code, error = train()
