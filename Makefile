@@ -105,8 +105,10 @@ test-fast: build/extensions
 # garbage collector, which pytest would call an error.
 KUBE ?= ../shared/kube
 KUBERNETES_TESTS = SHOAL_KUBERNETES=1 $(BIN)/python -m pytest -p no:unraisableexception
-# The first one has pods preempted, and would those of the others in this lane.
-KUBERNETES_FIRST := $(patsubst %,tests/kubernetes/test_%.py,movielens deaths memory)
+# The first one has pods preempted, and would those of the others in this lane, which ends as late
+# as the second one.
+KUBERNETES_FIRST := $(patsubst %,tests/kubernetes/test_%.py,movielens deaths memory starts \
+  strangers wait watch zoo)
 KUBERNETES_SECOND := $(filter-out $(KUBERNETES_FIRST),$(wildcard tests/kubernetes/test_*.py))
 ifeq ($(wildcard $(KUBE)/up),)
 test-kubernetes:
