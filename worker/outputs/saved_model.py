@@ -107,33 +107,27 @@ def save(
     module.ids, module.rows, module.scales = lookup.ids, lookup.rows, lookup.scales
     module.of_layers = list(_held([vars(layer) for layer in all_layers(model.model)]))
 
-    def serve(features: Any, vectors: Mapping[str, Any]) -> Any:
+    inputs = _Inputs(model.features_spec)
+    names = _external_names(model, tables, inputs.specs)
+    specs = {n: tf.TensorSpec([None, model.tables[n].output_dim], tf.float32) for n in names}
+
+    def predict(features: Any, vectors: Mapping[str, Any]) -> Any:
         with lookup_with(_GivenLookup(lookup, vectors)):
             return model.model(features, training=False)
 
-    inputs = _Inputs(model.features_spec)
-    names = _external_names(model, tables, inputs.specs)
-    specs: dict[str, Any] = {
-        each["vectors"]: tf.TensorSpec([None, model.tables[name].output_dim], tf.float32)
-        for name, each in names.items()
-    }
+    # The layers are traced once for all that predicts.
+    signature = [model.features_spec, specs]
+    serve: Any = tf.function(predict, input_signature=signature, autograph=False)
 
     def serving(given: Mapping[str, Any]) -> dict[str, Any]:
-        features = inputs.packed(given)
         vectors = {name: given[each["vectors"]] for name, each in names.items()}
-        # The layers are traced once for both.
-        outputs = serve(features, vectors) if names else module.serve(features)
+        outputs = serve(inputs.packed(given), vectors)
         return dict(
             zip(names_of(outputs, "output", "output"), tf.nest.flatten(outputs), strict=True)
         )
 
-    if not names:
-        module.serve = tf.function(
-            lambda features: serve(features, {}),
-            input_signature=[model.features_spec],
-            autograph=False,
-        )
-    traced = {"serving_default": _Signature(serving, inputs.specs | specs)}
+    arguments = {each["vectors"]: specs[name] for name, each in names.items()}
+    traced = {"serving_default": _Signature(serving, inputs.specs | arguments)}
     if names:
 
         def ids(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +141,12 @@ def save(
             }
 
         traced["ids"] = _Signature(ids, inputs.specs)
+    else:
+        module.serve = tf.function(
+            lambda features: serve(features, {}),
+            input_signature=[model.features_spec],
+            autograph=False,
+        )
     signatures = {key: each.function for key, each in traced.items()}
     try:
         tf.saved_model.save(module, str(folder), signatures=signatures)
@@ -154,8 +154,7 @@ def save(
         if "'untracked' resource" not in str(error):
             raise
         held = [*module.dense, *module.of_layers, *lookup.variables]
-        functions = [*signatures.values()] if names else [module.serve.get_concrete_function()]
-        raise UserError(_unheld(model.model, functions, held)) from error
+        raise UserError(_unheld(model.model, serve.get_concrete_function(), held)) from error
     rename(folder, {key: each.arguments for key, each in traced.items()})
     return names
 
@@ -169,13 +168,12 @@ def _held(value: Any) -> Iterator[Any]:
             yield from _held(part)
 
 
-def _unheld(model: Any, functions: Iterable[Any], held: Iterable[Any]) -> str:
+def _unheld(model: Any, function: Any, held: Iterable[Any]) -> str:
     """Which layer uses a variable or lookup table that nothing holds, and what to do, in words."""
     handles = [x.handle if isinstance(x, tf.Variable) else x.resource_handle for x in held]
     known = {id(each) for each in handles}
     scopes = [
         operation.name.split("/")
-        for function in functions
         for outside, inside in function.graph.captures
         if outside.dtype == tf.resource and id(outside) not in known
         for operation in inside.consumers()
