@@ -18,7 +18,8 @@ IMPORTS = {
     SERVING: ("shoal.master.__main__", "shoal.ps.__main__"),
     TRAINING: ("shoal.worker.__main__", "tensorflow", "keras", "shoal.worker.loop"),
 }
-"""Modules by the kind of seed, without which it forks nothing."""
+"""Modules by the kind of seed, without which it forks nothing. shoal.worker sets Keras's backend,
+so it comes before Keras."""
 
 LATER = {
     SERVING: ("shoal.checkpoints.schema", "shoal.checkpoints.arrow", "shoal.ps.restoring"),

@@ -157,9 +157,9 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
 
 def _is_fixed(taken: tuple[int | None, ...], given: tf.TensorShape) -> bool:
     """Whether an input's shape has a size where the given one has any, or one dimension less."""
-    if given.rank is None or len(taken) != given.rank:
-        return bool(given.rank == len(taken) + 1)
-    return any(size and one is None for size, one in zip(taken[1:], given[1:], strict=True))
+    if given.rank == len(taken):
+        return any(size and one is None for size, one in zip(taken[1:], given[1:], strict=True))
+    return bool(given.rank == len(taken) + 1)
 
 
 def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
