@@ -88,7 +88,7 @@ def test_a_damaged_journal_is_refused_by_name_or_says_what_was(tmp_path, monkeyp
             assert json.loads(audited.output)
         found[all_of_it is None] += 1
         shutil.rmtree(folder)
-    assert found[True] > CASES * 0.7
+    assert found[True] > CASES * 0.5
 
 
 @pytest.mark.parametrize("seed", [1])
