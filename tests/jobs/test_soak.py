@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,11 @@ soak = pytest.importorskip("benchmarks.soak")
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
 
+ZOO = Path(__file__).with_name("zoo")
 FAULTS = [
     Scale((Target("master"),), When(step=10), servers=3),
-    Kill((Target("ps", 2),), When(step=35)),
-    Leave((Target("ps", 0),), When(step=50)),
+    Kill((Target("ps", 2),), When(step=20)),
+    Leave((Target("ps", 0),), When(step=30)),
 ]
 
 
@@ -24,8 +26,9 @@ def test_two_days_with_moves_and_a_damaged_list_leave_every_row_exact(tmp_path, 
     drawn = soak.configuration
     capped = {"table": "records.max_rows=800", "event_time": "record:s", "order": "time"}
     fixed = capped | {"num_epochs": 1, "num_workers": 1, "num_ps": 2, "checkpoint_steps": 50}
-    # Steps for all of them and to spare, and no more evaluations, after which it would stop early.
+    # Steps for all of them and time to spare, however late a fault comes on a busy machine.
     fixed |= {"minibatch_size": 8, "evaluation_steps": 80}
+    fixed |= {"model_def": "paced.custom_model", "model_zoo": str(ZOO)}
 
     def configuration(seed, jobs, day):
         return dataclasses.replace(drawn(1, jobs, day), **fixed, durability="log", log_place="file")
