@@ -1,9 +1,10 @@
 """The job's journal: events are on disk before anybody gets an answer because of them.
 
-The journal is a folder of segments (segments.py). Each begins with the state of the job, so a new
-master reads only the newest one. Older segments are compressed and kept for the audit and for
-resumptions. This module owns the moments at which events are written and synced and segments begin,
-and restores the job. It needs nothing of a file system but names, appending and fsync.
+The journal is a folder of segments (segments.py). The newest ones begin with the state of the job,
+so a new master reads only the last. Older segments are compressed and kept for the audit and for
+resumptions, which read their events. This module owns the moments at which events are written and
+synced and segments begin, and restores the job. It needs nothing of a file system but names,
+appending and fsync.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,12 @@ SEGMENT_EVENTS = 10_000
 SEGMENT_BYTES = 16_000_000
 """Or after so many bytes."""
 
+STATES = 5
+"""So many of the newest segments keep the state of the job. A new master begins with that of the
+last one; another version of shoal, brought back after an upgrade, with the last that it wrote."""
+
 _BEGINS = frozenset({"checkpoint_begun", "resumed"})
-"""Events after which a segment begins: a resumption reads from the first of these on. Not where
+"""Events after which a segment begins: a new master does again only what came after them. Not where
 a master starts: if it then finds that the newest segment has lost its end, that alone is to be
 replaced."""
 
@@ -140,8 +145,6 @@ class Journal:
         if newest.followed:
             name = segments.segment_path(self.path, newest.header.index + 1).name
             raise UserError(f"the journal {self.path} is damaged: {name} is missing")
-        for path in found[:-1]:
-            self._pack(path)
         return newest
 
     def _create(self, header: Header) -> Path:
@@ -170,6 +173,9 @@ class Journal:
                 self.last = entry.wall, entry.event.time
                 job.replay([entry.event])
         assert job is not None
+        for path in paths[:-1]:  # only now: packing removes the file that it packs
+            if path.suffix != segments.PACKED:
+                self._pack(path)
         job.listen(self.add)
         self._job = job
         return job
@@ -307,6 +313,8 @@ class Journal:
             raise
         os.close(self._file)
         self._pack(segments.segment_path(self.path, self._index))
+        if (old := header.index - STATES) > 1:  # the first one never has a state
+            self._pack(segments.segment_path(self.path, old), segments.drop_state)
         self._file, self._index, self._end = file, header.index, os.stat(file).st_size
 
     def _append(self, content: bytes) -> None:
@@ -324,15 +332,14 @@ class Journal:
             "the journal %s cannot be written (%s): the job waits for it", self.path, error
         )
 
-    def _pack(self, path: Path) -> None:
+    def _pack(self, path: Path, by: Callable[[Path], None] = segments.pack) -> None:
         def pack() -> None:
             try:
-                segments.pack(path)
-            except OSError as error:
+                by(path)
+            except (OSError, UserError) as error:
                 logger.warning("%s stays as it is: %s", path, error)
 
-        if path.suffix != segments.PACKED:
-            self._packing.submit(pack)
+        self._packing.submit(pack)
 
     def checksum_at(self, number: int) -> int | None:
         """The checksum of an event that is on disk; None if there is none of this number.
@@ -352,8 +359,8 @@ class Journal:
 
 
 def usable(header: Header) -> bool:
-    """Whether this version of shoal can begin with the segment's state of the job."""
-    return header.version == state.version()
+    """Whether the segment has a state of the job that this version of shoal can begin with."""
+    return bool(header.state) and header.version == state.version()
 
 
 def job_of(header: Header) -> RecordedJob:

@@ -1,0 +1,96 @@
+"""A journal grows with its events, and not with the state of its job at each checkpoint."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shoal.base.job_folder import JobFolder
+from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.journal import journal as journals
+from shoal.master.journal import segments
+from shoal.master.journal import state as states
+from shoal.master.journal.audit import audit
+from shoal.master.journal.journal import Journal
+from shoal.master.journal.reading import read
+from shoal.master.journal.resume import _given_by
+from shoal.master.journal.segments import Segment
+from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.units import Source
+from tests.master.random_jobs import differences, plain, state
+from tests.master.strategies import config, finish_next, register, w
+
+CHECKPOINTS = 40
+FILES = 3_000
+
+
+@pytest.fixture
+def taken(tmp_path, monkeypatch):
+    """A function that runs a job of many files and checkpoints in a folder of its own.
+
+    Returns the folder, the configuration and the events.
+    """
+
+    def take(name, states_kept):
+        monkeypatch.setattr(journals, "STATES", states_kept)
+        configuration = config(sync=True, grads_to_wait=1, keep_checkpoint_max=2)
+        folder = JobFolder(tmp_path / name)
+        folder.path.mkdir()
+        journal = Journal(folder.journal, configuration)
+        job, events = journal.restore(), []
+        job.listen(lambda event: (events.append(plain(event)), journal.add(event)))
+        names = random.Random(1)
+        files = tuple(Source(names.randbytes(8).hex(), 10) for _ in range(FILES))
+        register(job, DataDescribed(training=files))
+        for number in range(1, CHECKPOINTS + 1):
+            now = float(number)
+            finish_next(job, w(0), Done(), now=now)
+            job.checkpoint_begun(now)
+            job.checkpoint_fixed(now)
+            job.checkpoint_taken(Taken(number, number, 1, 0.1), False, now)
+            journal.commit()
+        journal.close()
+        return folder, configuration, events
+
+    return take
+
+
+def test_old_segments_of_a_journal_have_no_state(taken):
+    folder, _, _ = taken("job", journals.STATES)
+    paths = segments.segments(folder.journal)
+    assert len(paths) == CHECKPOINTS + 1
+    kept = [bool(Segment(path).header.state) for path in paths]
+    newest = journals.STATES
+    assert kept == [False] * (len(paths) - newest) + [True] * newest
+    # The first one has the list of files.
+    old, new = ([path.stat().st_size for path in some] for some in (paths[1:-newest], paths[-2:-1]))
+    assert max(old) * 10 < min(new)
+
+
+def test_a_journal_without_old_states_tells_the_same(taken, monkeypatch):
+    """As one that has all states: to the audit, a resumption and masters of any version."""
+    folder, configuration, events = taken("job", 1)
+    whole, _, _ = taken("whole", CHECKPOINTS)
+    assert [entry.event for entry in read(folder.journal)[1]] == events
+    audits = [audit(each) for each in (folder, whole)]
+    assert audits[0].records == audits[1].records
+    assert audits[0].records["once"] == CHECKPOINTS * 10
+    assert audits[0].problems == audits[1].problems == []
+
+    def seen():
+        """What a new master has, and resumptions from an old and a new checkpoint."""
+        found = []
+        for each in (folder, whole):
+            journal = Journal(each.journal, configuration)
+            numbers = (CHECKPOINTS // 2, CHECKPOINTS)
+            # `register` says without an event that there were pushes.
+            job = state(journal.restore(), skip=frozenset({"count"}))
+            found.append([job, *(_given_by(journal, number) for number in numbers)])
+            journal.close()
+        assert differences(*found) == []
+        return found[0]
+
+    same = seen()
+    monkeypatch.setattr(states, "version", lambda: "another")
+    assert differences(seen(), same) == []
