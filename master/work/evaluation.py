@@ -85,7 +85,7 @@ class MergedStates:
                 pb.MetricState(
                     name=name,
                     variables=[
-                        pb.DoubleArray(shape=array.shape, values=array.ravel().tolist())
+                        pb.DoubleArray(shape=array.shape, values=array.ravel())
                         for array in self._whole(name, arrays)
                     ],
                     appended=name in self._appended,
@@ -307,6 +307,7 @@ class Evaluations:
             states=current.merged.to_message(),
         )
         current.finish = TaskQueue([finish], self._next_id)
+        current.merged = MergedStates()  # the task has them now, and a state of the job has it
 
     def metrics_in(
         self, task: Task, metrics: dict[str, float], version: int, epoch: int

@@ -1,9 +1,10 @@
-"""A journal grows with its events, and not with the state of its job at each checkpoint."""
+"""A journal grows with its events, not with states of its job, and these with what is under way."""
 
 from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from shoal.base.job_folder import JobFolder
@@ -12,14 +13,16 @@ from shoal.master.journal import journal as journals
 from shoal.master.journal import segments
 from shoal.master.journal import state as states
 from shoal.master.journal.audit import audit
+from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.reading import read
 from shoal.master.journal.resume import _given_by
 from shoal.master.journal.segments import Segment
-from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
 from tests.master.random_jobs import differences, plain, state
-from tests.master.strategies import config, finish_next, register, w
+from tests.master.strategies import config, finish_next, register, take, w
 
 CHECKPOINTS = 40
 FILES = 3_000
@@ -94,3 +97,25 @@ def test_a_journal_without_old_states_tells_the_same(taken, monkeypatch):
     same = seen()
     monkeypatch.setattr(states, "version", lambda: "another")
     assert differences(seen(), same) == []
+
+
+def test_a_state_of_a_job_has_metric_states_once_and_none_of_rounds_that_are_over():
+    job = RecordedJob(config(validation_data="v", evaluation_steps=1), lambda _: None)
+    data = DataDescribed(training=(Source("t", 100),), validation=(Source("v", 20),))
+    register(job, data)
+    values = np.random.default_rng(1).random(20_000)
+    metric = pb.MetricState(
+        name="m", variables=[pb.DoubleArray(shape=values.shape, values=values)], appended=True
+    )
+    of_a_task = pb.MetricStates(metrics=[metric])
+    sizes = []
+    for version in (1, 2, 3):
+        finish_next(job, w(0), Done(), version=version)
+        before = len(states.dump(job))
+        for _ in range(2):
+            finish_next(job, w(0), StatesComputed(of_a_task), version=version)
+        take(job, w(0))  # which turns them into numbers
+        sizes.append((len(states.dump(job)) - before) / (2 * values.nbytes))
+        finish_next(job, w(0), MetricsComputed({"m": 0.5}), version=version)
+        sizes.append((len(states.dump(job)) - before) / (2 * values.nbytes))
+    assert sizes == pytest.approx([1, 0] * 3, abs=0.1)
