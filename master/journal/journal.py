@@ -110,7 +110,7 @@ class Journal:
         try:
             newest = self._find(config, begun)
             self.config = newest.header.config
-            self._index = newest.header.index
+            self._index = self._cuts = newest.header.index
             self._file = os.open(newest.path, os.O_WRONLY)
             if newest.torn:
                 logger.warning("%s: an event that was being written is left out", newest.path)
@@ -207,10 +207,13 @@ class Journal:
         entry = Entry(time.time(), event)
         self._since += 1
         cut = None
-        full = self._since >= SEGMENT_EVENTS or self._end >= SEGMENT_BYTES
+        # The file grows no more once its successor is to begin, which may wait for the disk.
+        large = self._cuts == self._index and self._end >= SEGMENT_BYTES
+        full = large or self._since >= SEGMENT_EVENTS
         if self._job is not None and (event.method in _BEGINS or full):
             cut = _Cut(entry, state.dump(self._job))
             self._since = 0
+            self._cuts += 1
         with self._adding:
             self._pending.append(entry)
             if cut is not None:
@@ -315,7 +318,7 @@ class Journal:
         self._pack(segments.segment_path(self.path, self._index))
         if (old := header.index - STATES) > 1:  # the first one never has a state
             self._pack(segments.segment_path(self.path, old), segments.drop_state)
-        self._file, self._index, self._end = file, header.index, os.stat(file).st_size
+        self._file, self._end, self._index = file, os.stat(file).st_size, header.index
 
     def _append(self, content: bytes) -> None:
         at, left = self._end, memoryview(content)

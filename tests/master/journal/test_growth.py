@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import numpy as np
@@ -14,13 +15,15 @@ from shoal.master.journal import segments
 from shoal.master.journal import state as states
 from shoal.master.journal.audit import audit
 from shoal.master.journal.events import RecordedJob
-from shoal.master.journal.journal import Journal
+from shoal.master.journal.journal import Journal, StalledError
 from shoal.master.journal.reading import read
 from shoal.master.journal.resume import _given_by
 from shoal.master.journal.segments import Segment
+from shoal.master.work.ids import Start
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
+from tests.master.journal.test_journal import fails
 from tests.master.random_jobs import differences, plain, state
 from tests.master.strategies import config, finish_next, register, take, w
 
@@ -119,3 +122,19 @@ def test_a_state_of_a_job_has_metric_states_once_and_none_of_rounds_that_are_ove
         finish_next(job, w(0), MetricsComputed({"m": 0.5}), version=version)
         sizes.append((len(states.dump(job)) - before) / (2 * values.nbytes))
     assert sizes == pytest.approx([1, 0] * 3, abs=0.1)
+
+
+def test_events_that_wait_for_a_full_disk_begin_one_segment_together(tmp_path, monkeypatch):
+    """Each would have a state of the job with it, in memory first and then on disk."""
+    monkeypatch.setattr(journals, "SEGMENT_BYTES", 1)
+    journal = Journal(tmp_path / "journal", config())
+    job = journal.restore()
+    with monkeypatch.context() as full:
+        full.setattr(journals.os, "pwrite", fails(errno.ENOSPC))
+        for number in range(100):
+            job.process_waits(Start(w(0), 0), f"reason {number}", float(number))
+            with pytest.raises(StalledError):
+                journal.commit(0.0)
+    journal.close()
+    assert len(segments.segments(journal.path)) == 2
+    assert len(list(read(journal.path)[1])) == 100
