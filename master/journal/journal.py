@@ -161,14 +161,14 @@ class Journal:
         """
         paths = segments.segments(self.path)
         start = len(paths) - 1
-        while start and not usable(header := Segment(paths[start]).header):
+        while start and not state.usable(header := Segment(paths[start]).header):
             logger.info("%s has no state of this version: %s", paths[start], header.version)
             start -= 1
         job = None
         for path in paths[start:]:
             segment = Segment(path)
             if job is None:
-                job = job_of(segment.header)
+                job = state.job_of(segment.header)
             for _, entry in segment.entries():
                 self.last = entry.wall, entry.event.time
                 job.replay([entry.event])
@@ -359,15 +359,3 @@ class Journal:
                 positions = (position for position, _ in segment.entries())
                 return next(each.checksum for each in positions if each.number == number)
         return None
-
-
-def usable(header: Header) -> bool:
-    """Whether the segment has a state of the job that this version of shoal can begin with."""
-    return bool(header.state) and header.version == state.version()
-
-
-def job_of(header: Header) -> RecordedJob:
-    """The job at the beginning of a segment whose state is usable, or that is the first."""
-    if header.index == 1:
-        return RecordedJob(header.config, lambda _: None)
-    return state.load(header.state, lambda _: None)
