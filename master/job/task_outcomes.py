@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from shoal.errors import UserError
 from shoal.master.job.state import JobState
 from shoal.master.work import outcomes
 from shoal.master.work.applied import AppliedPush, applied_heads
@@ -57,6 +58,8 @@ class TaskOutcomes:
                     work.evaluations.states_in(task, states, worker)
                 except MetricMismatchError as error:
                     self._phases.give_up(Failure.internal(str(error)), now)
+                except UserError as error:
+                    self._phases.give_up(Failure.of_user(str(error)), now)
             case outcomes.MetricsComputed(metrics, stop):
                 version = self._phases.version
                 result = work.evaluations.metrics_in(task, metrics, version, work.epoch)

@@ -1,9 +1,10 @@
 """The job's journal: events are on disk before anybody gets an answer because of them.
 
-The journal is a folder of segments (segments.py). Each begins with the state of the job, so a new
-master reads only the newest one. Older segments are compressed and kept for the audit and for
-resumptions. This module owns the moments at which events are written and synced and segments begin,
-and restores the job. It needs nothing of a file system but names, appending and fsync.
+The journal is a folder of segments (segments.py). The newest ones begin with the state of the job,
+so a new master reads only the last. Older segments are compressed and kept for the audit and for
+resumptions, which read their events. This module owns the moments at which events are written and
+synced and segments begin, and restores the job. It needs nothing of a file system but names,
+appending and fsync.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,12 @@ SEGMENT_EVENTS = 10_000
 SEGMENT_BYTES = 16_000_000
 """Or after so many bytes."""
 
+STATES = 5
+"""So many of the newest segments keep the state of the job. A new master begins with that of the
+last one; another version of shoal, brought back after an upgrade, with the last that it wrote."""
+
 _BEGINS = frozenset({"checkpoint_begun", "resumed"})
-"""Events after which a segment begins: a resumption reads from the first of these on. Not where
+"""Events after which a segment begins: a new master does again only what came after them. Not where
 a master starts: if it then finds that the newest segment has lost its end, that alone is to be
 replaced."""
 
@@ -105,7 +110,7 @@ class Journal:
         try:
             newest = self._find(config, begun)
             self.config = newest.header.config
-            self._index = newest.header.index
+            self._index = self._cuts = newest.header.index
             self._file = os.open(newest.path, os.O_WRONLY)
             if newest.torn:
                 logger.warning("%s: an event that was being written is left out", newest.path)
@@ -140,8 +145,6 @@ class Journal:
         if newest.followed:
             name = segments.segment_path(self.path, newest.header.index + 1).name
             raise UserError(f"the journal {self.path} is damaged: {name} is missing")
-        for path in found[:-1]:
-            self._pack(path)
         return newest
 
     def _create(self, header: Header) -> Path:
@@ -158,18 +161,21 @@ class Journal:
         """
         paths = segments.segments(self.path)
         start = len(paths) - 1
-        while start and not usable(header := Segment(paths[start]).header):
+        while start and not state.usable(header := Segment(paths[start]).header):
             logger.info("%s has no state of this version: %s", paths[start], header.version)
             start -= 1
         job = None
         for path in paths[start:]:
             segment = Segment(path)
             if job is None:
-                job = job_of(segment.header)
+                job = state.job_of(segment.header)
             for _, entry in segment.entries():
                 self.last = entry.wall, entry.event.time
                 job.replay([entry.event])
         assert job is not None
+        for path in paths[:-1]:  # only now: packing removes the file that it packs
+            if path.suffix != segments.PACKED:
+                self._pack(path)
         job.listen(self.add)
         self._job = job
         return job
@@ -201,10 +207,13 @@ class Journal:
         entry = Entry(time.time(), event)
         self._since += 1
         cut = None
-        full = self._since >= SEGMENT_EVENTS or self._end >= SEGMENT_BYTES
+        # The file grows no more once its successor is to begin, which may wait for the disk.
+        large = self._cuts == self._index and self._end >= SEGMENT_BYTES
+        full = large or self._since >= SEGMENT_EVENTS
         if self._job is not None and (event.method in _BEGINS or full):
             cut = _Cut(entry, state.dump(self._job))
             self._since = 0
+            self._cuts += 1
         with self._adding:
             self._pending.append(entry)
             if cut is not None:
@@ -307,7 +316,9 @@ class Journal:
             raise
         os.close(self._file)
         self._pack(segments.segment_path(self.path, self._index))
-        self._file, self._index, self._end = file, header.index, os.stat(file).st_size
+        if (old := header.index - STATES) > 1:  # the first one never has a state
+            self._pack(segments.segment_path(self.path, old), segments.drop_state)
+        self._file, self._end, self._index = file, os.stat(file).st_size, header.index
 
     def _append(self, content: bytes) -> None:
         at, left = self._end, memoryview(content)
@@ -324,15 +335,14 @@ class Journal:
             "the journal %s cannot be written (%s): the job waits for it", self.path, error
         )
 
-    def _pack(self, path: Path) -> None:
+    def _pack(self, path: Path, by: Callable[[Path], None] = segments.pack) -> None:
         def pack() -> None:
             try:
-                segments.pack(path)
-            except OSError as error:
+                by(path)
+            except (OSError, UserError) as error:
                 logger.warning("%s stays as it is: %s", path, error)
 
-        if path.suffix != segments.PACKED:
-            self._packing.submit(pack)
+        self._packing.submit(pack)
 
     def checksum_at(self, number: int) -> int | None:
         """The checksum of an event that is on disk; None if there is none of this number.
@@ -349,15 +359,3 @@ class Journal:
                 positions = (position for position, _ in segment.entries())
                 return next(each.checksum for each in positions if each.number == number)
         return None
-
-
-def usable(header: Header) -> bool:
-    """Whether this version of shoal can begin with the segment's state of the job."""
-    return header.version == state.version()
-
-
-def job_of(header: Header) -> RecordedJob:
-    """The job at the beginning of a segment whose state is usable, or that is the first."""
-    if header.index == 1:
-        return RecordedJob(header.config, lambda _: None)
-    return state.load(header.state, lambda _: None)

@@ -44,7 +44,7 @@ def read_segments(path: Path, first: int = 1) -> Iterator[Segment]:
 def _names(path: Path, index: int) -> tuple[Path, Path]:
     """The files that a segment may be in: as it is written, and compressed."""
     plain = segments.segment_path(path, index)
-    return plain, plain.with_name(plain.name + segments.PACKED)
+    return plain, segments.packed_path(plain)
 
 
 def _segment(path: Path, index: int) -> Segment:

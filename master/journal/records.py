@@ -86,7 +86,7 @@ class Header:
 
     index: of the segment, from 1. before: the event before its first one. wall, time: of that
     event, as in Entry and Event. method: of that event. version: of shoal, which wrote it.
-    state: the job after that event; empty in the first segment.
+    state: the job after that event; empty in the first segment, and in old ones.
     """
 
     config: JobConfig

@@ -8,6 +8,7 @@ begun.
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import os
 import struct
@@ -50,6 +51,11 @@ def segment_path(folder: Path, index: int) -> Path:
     return folder / f"{index:06d}{SUFFIX}"
 
 
+def packed_path(plain: Path) -> Path:
+    """Where a segment is once it is compressed. plain: as `segment_path` has it."""
+    return plain.with_name(plain.name + PACKED)
+
+
 def segments(folder: Path) -> list[Path]:
     """The segments in a journal's folder, in order.
 
@@ -80,11 +86,23 @@ def segments(folder: Path) -> list[Path]:
 
 def pack(path: Path) -> None:
     """Compress a segment that nothing will be added to. Raises OSError."""
-    packed = path.with_name(path.name + PACKED)
-    with replacing(packed) as temporary, gzip.open(temporary, "wb", _PACK_LEVEL) as file:
-        file.write(path.read_bytes())
-    sync(path.parent)
+    _write_packed(packed_path(path), path.read_bytes())
     path.unlink()
+
+
+def drop_state(path: Path) -> None:
+    """Take the job's state out of a segment that was compressed.
+
+    Raises OSError, and UserError if it is damaged.
+    """
+    packed = packed_path(path)
+    _write_packed(packed, Segment(packed).without_state())
+
+
+def _write_packed(packed: Path, content: bytes) -> None:
+    with replacing(packed) as temporary, gzip.open(temporary, "wb", _PACK_LEVEL) as file:
+        file.write(content)
+    sync(packed.parent)
 
 
 # ---------------------------------------------------------------- reading
@@ -131,6 +149,10 @@ class Segment:
             "cannot go on from this journal; put back an undamaged copy of the file, or begin "
             "anew with --overwrite"
         )
+
+    def without_state(self) -> bytes:
+        """The segment as it would be in its file without the job's state."""
+        return dataclasses.replace(self.header, state=b"").to_bytes() + self._bytes[self._begin :]
 
     def _read_header(self) -> tuple[Header, int]:
         data = self._bytes

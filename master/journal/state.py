@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 
 from shoal.errors import UserError
 from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.journal.records import Header
 from shoal.proto import shoal_pb2 as pb
 
 _PLAIN = {
@@ -96,3 +97,15 @@ def load(content: bytes, note: Callable[[Event], object]) -> RecordedJob:
     # What was to be done in the world was begun, or is found again by `master_restarted`.
     job.take_instructions()
     return job
+
+
+def usable(header: Header) -> bool:
+    """Whether the segment has a state of the job that this version of shoal can begin with."""
+    return bool(header.state) and header.version == version()
+
+
+def job_of(header: Header) -> RecordedJob:
+    """The job at the beginning of a segment whose state is usable, or that is the first."""
+    if header.index == 1:
+        return RecordedJob(header.config, lambda _: None)
+    return load(header.state, lambda _: None)

@@ -19,6 +19,7 @@ from shoal.master.work import poison
 from shoal.master.work.cutting import cut
 from shoal.master.work.units import ANYBODY, Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.metric_states import check_size
 
 Floats = npt.NDArray[np.float64]
 
@@ -34,6 +35,7 @@ class MergedStates:
         self._sums: dict[str, list[Floats]] | None = None
         # Of metrics whose rows are appended: what each task gave. `_sums` has them without rows.
         self._appended: dict[str, list[list[Floats]]] = {}
+        self._sizes: dict[str, int] = {}
         self._first = ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -41,17 +43,19 @@ class MergedStates:
         return {"sums": sums, "first": self._first}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._sums, self._appended, self._first = None, {}, state["first"]
+        self._sums, self._appended, self._sizes, self._first = None, {}, {}, state["first"]
         if state["sums"] is not None:
             self.add(state["sums"], self._first)
 
     def add(self, states: pb.MetricStates, worker: str) -> None:
         """Add one task's states, returned by `worker`.
 
-        Raises MetricMismatchError if names or shapes differ from those before.
+        Raises MetricMismatchError if names or shapes differ from those before, UserError if the
+        sum is larger than a message to a worker may be.
         """
         try:
             arrays = _arrays(states)
+            sizes = {name: sum(each.nbytes for each in arrays[name]) for name in arrays}
             rows = {each.name: arrays[each.name] for each in states.metrics if each.appended}
             arrays |= {name: [each[:0] for each in variables] for name, variables in rows.items()}
         except (ValueError, IndexError) as error:
@@ -61,6 +65,8 @@ class MergedStates:
         if self._sums is None:
             self._sums, self._first = arrays, worker
             self._appended = {name: [variables] for name, variables in rows.items()}
+            self._sizes = sizes
+            check_size(sizes)
             return
         if _shapes(arrays) != _shapes(self._sums) or rows.keys() != self._appended.keys():
             raise MetricMismatchError(
@@ -72,6 +78,8 @@ class MergedStates:
                 total += addend
         for name, variables in rows.items():
             self._appended[name].append(variables)
+            self._sizes[name] += sizes[name]
+        check_size(self._sizes)
 
     @property
     def empty(self) -> bool:
@@ -85,7 +93,7 @@ class MergedStates:
                 pb.MetricState(
                     name=name,
                     variables=[
-                        pb.DoubleArray(shape=array.shape, values=array.ravel().tolist())
+                        pb.DoubleArray(shape=array.shape, values=array.ravel())
                         for array in self._whole(name, arrays)
                     ],
                     appended=name in self._appended,
@@ -290,7 +298,7 @@ class Evaluations:
     def states_in(self, task: Task, states: pb.MetricStates, worker: str) -> None:
         """Count the states of a leased EVALUATE task, once.
 
-        Raises MetricMismatchError, and KeyError if not leased.
+        Raises as `MergedStates.add`, and KeyError if not leased.
         """
         current = self._current()
         current.tasks.complete(task.id)
@@ -307,6 +315,7 @@ class Evaluations:
             states=current.merged.to_message(),
         )
         current.finish = TaskQueue([finish], self._next_id)
+        current.merged = MergedStates()  # the task has them now, and a state of the job has it
 
     def metrics_in(
         self, task: Task, metrics: dict[str, float], version: int, epoch: int

@@ -18,6 +18,7 @@ import tensorflow as tf
 from shoal.errors import UserError
 from shoal.model_metrics import GroupAUC
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.metric_states import check_size
 from shoal.worker.attribution import attributing
 from shoal.worker.input.batch import Batch
 from shoal.worker.keras_internals import is_keras_own, masks_of, note_masks
@@ -285,7 +286,9 @@ class Evaluator:
                 self._update_groups(batch, predictions)
 
     def states(self) -> pb.MetricStates:
-        """The states since `reset`."""
+        """The states since `reset`. Raises UserError if they are larger than a message may be."""
+        arrays = {metric.name: _arrays(metric) for metric in self._metrics}
+        check_size({name: sum(each.nbytes for each in some) for name, some in arrays.items()})
         return pb.MetricStates(
             metrics=[
                 pb.MetricState(
@@ -295,7 +298,7 @@ class Evaluator:
                             shape=array.shape,
                             values=array.ravel(),
                         )
-                        for array in _arrays(metric)
+                        for array in arrays[metric.name]
                     ],
                     appended=isinstance(metric, GroupAUC),
                 )

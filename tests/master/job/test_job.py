@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -34,6 +35,7 @@ from shoal.master.work.outcomes import (
 from shoal.master.work.phases import Phase
 from shoal.master.work.record import Throughput
 from shoal.master.work.units import Source
+from shoal.proto import metric_states
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.job.whole_jobs import NO_STATES, kinds_until_end
@@ -247,6 +249,24 @@ def test_metric_states_that_do_not_match_fail_the_job():
     assert job.phases.failure.kind == pb.INTERNAL
     assert "worker-0" in job.phases.failure.message
     assert "worker-1" in job.phases.failure.message
+
+
+def test_metric_states_that_no_message_holds_fail_the_job_by_the_metrics_name(monkeypatch):
+    monkeypatch.setattr(metric_states, "LARGEST_STATES_BYTES", 10 * 40 + 8)
+    job = begun(WITH_VALIDATION, validation_data="v")
+    for _ in range(2):
+        finish_next(job, w(0), Done())
+    for records in (10, 5):
+        assert job.phases.giving_up is None
+        rows = pb.DoubleArray(shape=[records, 5], values=[0.5] * (5 * records))
+        loss = pb.MetricState(name="loss", variables=[pb.DoubleArray(shape=[], values=[1.0])])
+        by_user = pb.MetricState(name="by_user", variables=[rows], appended=True)
+        of_a_task = pb.MetricStates(metrics=[loss, by_user])
+        finish_next(job, w(0), StatesComputed(of_a_task))
+    job.stop("no checkpoint is waited for", 1.0)
+    assert job.phases.failure.kind == pb.USER_ERROR
+    words = "need 608 bytes, 600 of them for 'by_user', and at most 408 .* sample"
+    assert re.search(words, job.phases.failure.message)
 
 
 @pytest.mark.parametrize("kind", [pb.USER_ERROR, pb.USER_CODE])

@@ -1,4 +1,4 @@
-"""What a job keeps does not grow with the number of tasks that have ended."""
+"""What a job keeps does not grow with the number of tasks that have ended, nor with deaths."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ import types
 
 import pytest
 
+from shoal.master.job.instructions import StartProcess
 from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.journal import state
+from shoal.master.journal.events import RecordedJob
 from shoal.master.work import lease_book
-from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.applied import AppliedPush
+from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
-from tests.master.strategies import begun, take, w
+from tests.master.strategies import begun, config, exited, register, take, w
 
 WORKERS = 4
+SERVERS = 4
 TASKS = 16_000
+DEATHS = 10_000
 CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 
 
@@ -80,3 +86,30 @@ def test_with_checkpoints_a_job_of_many_tasks_keeps_as_much_as_one_of_few():
     few = worked.until(3_200, checkpoint_every=400)
     many = worked.until(15_200, checkpoint_every=400)
     assert many < few * 1.05
+
+
+def test_a_job_of_many_deaths_keeps_as_much_as_one_of_few():
+    """Each worker dies in its first task; most had pushed more than they had told."""
+    changes = {"relaunch_limit": DEATHS, "checkpoint_steps": 1, "keep_checkpoint_max": 2}
+    job = RecordedJob(config(num_ps=SERVERS, num_epochs=DEATHS, **changes), lambda _: None)
+    register(job, DataDescribed(training=(Source("t", 1_000),)))
+    incarnation, sizes = 0, {}
+    for deaths in range(1, DEATHS + 1):
+        now = deaths * 4_000.0  # later than any pause before a start
+        task = take(job, w(0), incarnation, now)
+        job.heartbeat(w(0), incarnation, Heartbeat(task.id, 5, 1, 0.5, deaths), now)
+        job.process_exited(exited(w(0), incarnation), now)
+        pushes = 1 + (deaths % 3 > 0)
+        applied = [AppliedPush(pushes, task.id, 5 * pushes)] * SERVERS
+        job.fenced(w(0), incarnation, applied, now)
+        told = job.take_instructions()
+        (incarnation,) = [each.start.incarnation for each in told if isinstance(each, StartProcess)]
+        job.worker_registered(w(0), incarnation, now)
+        if deaths % 20 == 0:
+            job.checkpoint_begun(now)
+            job.checkpoint_taken(Taken(deaths, deaths, 1, 0.1, f"n{deaths}"), False, now)
+        if deaths in (DEATHS // 5, DEATHS):
+            sizes[deaths] = len(state.dump(job))
+    assert job.work.ledger.trained >= 5 * DEATHS
+    few, many = sizes.values()
+    assert many < few * 1.2

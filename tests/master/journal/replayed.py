@@ -2,8 +2,8 @@
 
 from shoal.errors import UserError
 from shoal.master.journal.events import RecordedJob
-from shoal.master.journal.journal import job_of, usable
 from shoal.master.journal.reading import read_segments
+from shoal.master.journal.state import job_of, usable
 from tests.master.random_jobs import differences, state
 
 SHOWN = frozenset({"record", "_record", "memory"})

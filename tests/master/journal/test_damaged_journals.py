@@ -47,6 +47,7 @@ def resumed(folder, configuration):
 @pytest.mark.slow
 def test_a_damaged_journal_is_refused_by_name_or_says_what_was(tmp_path, monkeypatch):
     monkeypatch.setattr(journals, "SEGMENT_EVENTS", 15)
+    monkeypatch.setattr(journals, "STATES", 2)
     whole, other = tmp_path / "whole", tmp_path / "other"
     whole.mkdir()
     other.mkdir()

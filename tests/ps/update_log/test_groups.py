@@ -1,7 +1,6 @@
 """M10: pushes that wait together go to the keeper of a log together, in their order."""
 
 import threading
-import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -259,26 +258,6 @@ def test_a_neighbour_that_was_replaced_at_its_address_gets_a_new_connection(keep
         with pytest.raises(LogLostError):
             sink.reach()
         assert len(made) == connections
-
-
-@pytest.mark.parametrize("size", [40, 120, 1200, 1 << 15])
-def test_a_keeper_says_within_a_fifth_what_a_log_costs_it(size):
-    """Small pushes cost more beside their bytes than these: a server gets them of each batch."""
-    count, held = 2000, PeerLogs()
-    held.begin(pb.BeginLogRequest(base=pb.LogBase(log="a" * 16, server=0, incarnation=1)))
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        for first in range(1, count, 100):
-            group = pb.LogGroup(first=first, sizes=[size] * 100)
-            for step in range(first, first + 100):
-                each = group.entries.add(log="a" * 16, server=0, incarnation=1, staleness=1)
-                each.step, each.journal.number = step + (1 << 33), 5000
-            held.append((group, memoryview(bytes(size * 100))))
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert 0.8 < len(held) / (after - before) < 1.25
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from([8, 800, 1 << 15])), max_size=30))

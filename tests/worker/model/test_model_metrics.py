@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shoal.errors import UserError
 from shoal.master.work.evaluation import MergedStates, MetricMismatchError
 from shoal.metrics import Calibration, GroupAUC, LogLoss
+from shoal.proto import metric_states
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.lookups import Refusals
@@ -194,6 +195,14 @@ def test_a_group_auc_of_appended_rows_and_one_of_sums_do_not_match(module):
             merged.add(made.states(), "worker-0")
     with pytest.raises(MetricMismatchError, match="do not match"):
         merged.add(made.states(), "worker-1")
+
+
+def test_states_of_a_task_that_no_message_holds_name_their_metric(module, monkeypatch):
+    made = evaluator_of(module, lambda: {"by_user": GroupAUC(by="user"), "c": Calibration()})
+    made.add(batch([(1, 1, 0.5), (1, 0, 0.5)]))
+    monkeypatch.setattr(metric_states, "LARGEST_STATES_BYTES", 100)
+    with pytest.raises(UserError, match=r"80 of them for 'by_user', .*--validation-data"):
+        made.states()
 
 
 @pytest.mark.parametrize(
