@@ -83,13 +83,13 @@ build/movielens/train.parquet: build/compiled $(VENV)/jobs
 KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
   TF_ENABLE_ONEDNN_OPTS=0 OPENBLAS_NUM_THREADS=1
 test: build/extensions
-	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 4 --dist loadfile \
+	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 6 --dist loadfile \
 	  --no-loadscope-reorder --benchmark-disable --rows 2000 --ids 500
 
 # The same, with a report of where their time goes: by role and cause, by file, by test.
 TESTS ?= tests
 test-times: build/extensions
-	$(KEPT) $(BIN)/python -m tests.times $(TESTS) --numprocesses 4 --dist loadfile \
+	$(KEPT) $(BIN)/python -m tests.times $(TESTS) --numprocesses 6 --dist loadfile \
 	  --no-loadscope-reorder --quiet
 
 # Those of them that take little: to be run often. A third process, as many of them only wait.

@@ -82,6 +82,10 @@ class Watched:
         status = self.status()
         return status.records_done if status else -1
 
+    def servers(self):
+        status = self.status()
+        return status.servers_alive if status else 0
+
     def training_with(self, workers):
         status = self.status()
         return status and status.records_done > 0 and status.workers_alive == workers
