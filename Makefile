@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-fast test-times test-processors test-seeds test-kubernetes lint lint-style lint-imports lint-types bench-server \
+.PHONY: demo test test-fast test-times test-processors test-seeds test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
@@ -75,7 +75,7 @@ demo:
 build/movielens/train.parquet: build/compiled $(VENV)/jobs
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
 
-# Four processes on two cores, as much of the time of a job under test is waiting. The
+# Six processes on two cores, as much of the time of a job under test is waiting. The
 # microbenchmarks are only tried, on small tables. Compiled Python is kept in build/pycache, also
 # where the environment has none kept: a job has many processes, and compiling the tests takes
 # longer than many of them. Models of tests are small: oneDNN's look at each graph and the threads
@@ -107,9 +107,14 @@ KUBE ?= ../shared/kube
 KUBERNETES_TESTS = SHOAL_KUBERNETES=1 $(BIN)/python -m pytest -p no:unraisableexception
 # The first one has pods preempted, and would those of the others in this lane, which ends as late
 # as the second one.
-KUBERNETES_FIRST := $(patsubst %,tests/kubernetes/test_%.py,movielens deaths memory starts \
-  strangers wait watch zoo)
+CLUSTER_FILES = $(patsubst %,tests/kubernetes/test_%.py,$(1))
+KUBERNETES_FIRST := $(call CLUSTER_FILES,movielens deaths memory starts strangers wait watch zoo)
 KUBERNETES_SECOND := $(filter-out $(KUBERNETES_FIRST),$(wildcard tests/kubernetes/test_*.py))
+# What each submission runs of them: a third of the time. All of them run each night.
+test-kubernetes-core:
+	$(MAKE) test-kubernetes KUBERNETES_FIRST="$(call CLUSTER_FILES,movielens deaths)" \
+	  KUBERNETES_SECOND="$(call CLUSTER_FILES,by_value commands errors lease manifests)"
+
 ifeq ($(wildcard $(KUBE)/up),)
 test-kubernetes:
 	@echo "test-kubernetes is skipped: there is no $(KUBE)/up, which would start a cluster."

@@ -11,14 +11,7 @@ feed_batch = fed("user", "item", "category", "price", labels=TASKS)
 def custom_model():
     given = parts.inputs("user", "item", "category", "price")
     first = keras.layers.Concatenate()([*parts.vectors(given, 8), parts.column(given["price"])])
-    experts = [keras.layers.Reshape([1, 16])(parts.hidden(first, 32, 16)) for _ in range(3)]
-    together = keras.layers.Concatenate(axis=1)(experts)
-    outputs = {}
-    for task in TASKS:
-        gate = keras.layers.Dense(len(experts), activation="softmax")(first)
-        mixed = keras.layers.Dot(axes=(1, 1))([together, gate])
-        outputs[task] = parts.logit(parts.hidden(mixed, 8), name=task)
-    return keras.Model(given, outputs)
+    return keras.Model(given, parts.mixture(first, TASKS))
 
 
 loss = dict.fromkeys(TASKS, parts.log_loss())

@@ -42,6 +42,18 @@ def logit(values, name=None):
     return keras.layers.Reshape([], name=name)(keras.layers.Dense(1)(values))
 
 
+def mixture(first, tasks):
+    """An output for each task: a gate and a tower, over three experts that all tasks share."""
+    experts = [keras.layers.Reshape([1, 16])(hidden(first, 32, 16)) for _ in range(3)]
+    together = keras.layers.Concatenate(axis=1)(experts)
+    outputs = {}
+    for task in tasks:
+        gate = keras.layers.Dense(len(experts), activation="softmax")(first)
+        mixed = keras.layers.Dot(axes=(1, 1))([together, gate])
+        outputs[task] = logit(hidden(mixed, 8), name=task)
+    return outputs
+
+
 def auc():
     """Of logits."""
     return keras.metrics.AUC(from_logits=True, num_thresholds=2000, name="auc")
