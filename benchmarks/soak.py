@@ -56,6 +56,9 @@ from shoal.seed import pool
 
 ROOT = Path(__file__).parents[1]
 
+IDLE_JOBS = 5
+"""So many one after the other that ended before their first fault end the soak."""
+
 BETWEEN = 0.6
 """How often a file of a day is damaged before the next one."""
 
@@ -269,6 +272,7 @@ def main(
     entries: list[dict[str, Any]] = said.get("jobs", [])
     machine = {"processor": platform.machine(), "cores": os.cpu_count()}
     began = time.monotonic()
+    idle = 0
     jobs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="shoal-seeds-") as folder:
         os.environ.setdefault(pool.VARIABLE, folder)  # which import TensorFlow once for all jobs
@@ -278,7 +282,8 @@ def main(
             found = series(seed, jobs, min(faults_per_job, left), drawn)
             entries += found
             report.write_text(json.dumps({"machine": machine, "jobs": entries}, indent=2) + "\n")
-            if not any(entry["faults"] for entry in found):
+            idle = 0 if any(entry["faults"] for entry in found) else idle + 1
+            if not found or idle == IDLE_JOBS:
                 break  # interrupted; or the next ones would not come so far, either
             seed += 1
     Console(width=100).print(table_of(entries))
