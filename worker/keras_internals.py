@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import keras
+from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.saving import saving_lib
 
@@ -126,3 +128,37 @@ def unread(store: Any, key: str) -> Any:
 def compiled_with(model: Any) -> dict[str, Any]:
     """The arguments of compile() by name, as the user gave them; empty if it was not called."""
     return dict(model._compile_config.config) if getattr(model, "compiled", False) else {}
+
+
+@dataclass(frozen=True)
+class Crossentropy:
+    """One call of a crossentropy of Keras, under whatever name a loss or a metric called it.
+
+    name: such as binary_crossentropy. predictions: logits, where from_logits.
+    """
+
+    name: str
+    labels: Any
+    predictions: Any
+    from_logits: bool
+
+
+@contextmanager
+def noting_crossentropies() -> Iterator[list[Crossentropy]]:
+    """Note the crossentropies that are computed in the body, with their tensors."""
+    noted: list[Crossentropy] = []
+
+    def noting(name: str) -> Any:
+        function = getattr(backend.nn, name)
+
+        def call(target: Any, output: Any, from_logits: bool = False, **more: Any) -> Any:
+            noted.append(Crossentropy(name, target, output, from_logits))
+            return function(target, output, from_logits=from_logits, **more)
+
+        return call
+
+    names = ("binary", "categorical", "sparse_categorical")
+    with mock.patch.multiple(
+        backend.nn, **{name: noting(name) for name in (f"{each}_crossentropy" for each in names)}
+    ):
+        yield noted
