@@ -29,20 +29,26 @@ class CastFeature:
     taken: str
 
 
-def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
-    """The features whose values a cast to the model's inputs may change, of numbers."""
-    specs = dict(leaves(features_spec))
+def inputs_by_name(model: Any, features_spec: Any) -> dict[str, Any]:
+    """The symbolic inputs of a functional model, by the names of the features that they take.
+
+    Names are those of `leaves`. Empty for a model that does not declare its inputs.
+    """
     inputs = getattr(model, "inputs", None) or ()
     struct = inputs_structure(model)
     if not isinstance(features_spec, Mapping):
-        names = list(specs)
-        wanted = dict(zip(names, inputs, strict=True)) if len(names) == len(inputs) else {}
-    elif isinstance(struct, Mapping):
-        wanted = dict(leaves(struct))
-    else:
-        wanted = {tensor.name: tensor for tensor in inputs}
+        names = [name for name, _ in leaves(features_spec)]
+        return dict(zip(names, inputs, strict=True)) if len(names) == len(inputs) else {}
+    if isinstance(struct, Mapping):
+        return dict(leaves(struct))
+    return {tensor.name: tensor for tensor in inputs}
+
+
+def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
+    """The features whose values a cast to the model's inputs may change, of numbers."""
+    specs = dict(leaves(features_spec))
     found = []
-    for name, tensor in wanted.items():
+    for name, tensor in inputs_by_name(model, features_spec).items():
         dtype = getattr(specs.get(name), "dtype", None)
         if (
             dtype is None

@@ -24,6 +24,7 @@ from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
 from shoal.worker.outputs.keras_model import own_objects
 from shoal.worker.outputs.row_forms import default_row, form_of, formed_table
+from shoal.worker.outputs.served_features import as_served, served_spec
 
 if TYPE_CHECKING:
     from shoal.worker.servers.local import LocalServers
@@ -66,7 +67,8 @@ def try_export(
         if signature is not None:
             with user_code(f"loading the exported SavedModel of {model.file}"):
                 saved = tf.saved_model.load(folder / "saved_model")  # holds the variables
-                found = saved.serve(features)
+                spec = served_spec(model.model, model.features_spec)
+                found = saved.serve(as_served(features, spec))
             _compare(found, expected, "saved_model", model.file)
             loaded.append("saved_model")
     if not loaded:
