@@ -160,6 +160,24 @@ BROKEN = {
         [('"item": row["item"]}', '"itm": row["item"]}')],
         [r"feed\(\) of clicks.py gives no feature 'item' \(did you mean itm\?\), which"],
     ),
+    "features without names": (
+        [('{"user": row["user"], "item": row["item"]}', '(row["user"], row["item"])')],
+        [
+            r"feed\(\) of clicks.py gives features without names, 2 tensors, and the model has 2 "
+            r"inputs: give a dict, {'item': ..., 'user': ...}"
+        ],
+    ),
+    "a list of features": (
+        [('{"user": row["user"], "item": row["item"]}', '[row["user"], row["item"]]')],
+        [r"gives features without names, 1 tensor, and .*\. Of a list tf.data makes one tensor"],
+    ),
+    "a list for one value": (
+        [('"item": row["item"]}', '"item": tf.stack([row["item"]] * 2)}')],
+        [
+            r"gives lists as feature 'item', and the model's input takes one value in place of "
+            r"each, the shape \(None,\): make one value .* keras.Input\(\(None,\), name='item'\)"
+        ],
+    ),
     "a processor that processes nothing": (
         [("def loss(", "class PredictionOutputsProcessor:\n    proces = None\n\n\ndef loss(")],
         ["PredictionOutputsProcessor of clicks.py has no method process"],
