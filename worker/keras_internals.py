@@ -6,7 +6,7 @@ Keras is a matter of one module and of its test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +83,20 @@ def arguments_of_calls(layer: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, 
 def inputs_structure(model: Any) -> Any:
     """The inputs of a functional or Sequential model as it was made with them, else None."""
     return getattr(model, "_inputs_struct", None)
+
+
+def taken_features(model: Any, features: Any) -> Any:
+    """Features without those that are no inputs of a functional model, where it names its inputs.
+
+    Keras would take the others for inputs as well, all in the order of their names.
+    """
+    return _taken(inputs_structure(model), features) if is_keras_own(type(model).call) else features
+
+
+def _taken(struct: Any, features: Any) -> Any:
+    if not isinstance(struct, Mapping) or not isinstance(features, Mapping):
+        return features
+    return {name: _taken(inner, features.get(name)) for name, inner in struct.items()}
 
 
 def outputs_structure(model: Any) -> Any:

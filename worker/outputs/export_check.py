@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.worker.keras_internals import taken_features
 from shoal.worker.model.initial_rows import initializer_spec
 from shoal.worker.model.keras_embeddings import vocabulary
 from shoal.worker.model.model import ServedModel
@@ -61,7 +62,7 @@ def try_export(
                 loaded_model = keras.models.load_model(
                     folder / keras_file, own_objects(model.model), safe_mode=False
                 )
-                found = loaded_model(features, training=False)
+                found = loaded_model(taken_features(loaded_model, features), training=False)
             _compare(found, expected, keras_file, model.file)
             loaded.append(keras_file)
         if signature is not None:
