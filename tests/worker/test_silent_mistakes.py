@@ -70,7 +70,11 @@ MISTAKES = {
     ),
     "the label as a feature": (
         [('"item": row["item"]}', '"item": row["clicked"]}')],
-        r"feature 'item' is equal to the label in each of the 200 records .*: remove it from the",
+        r"feature 'item' is the label, or stands for it, in each of the 200 records .*: remove it",
+    ),
+    "the label in other words as a feature": (
+        [('"item": row["item"]}', '"item": 7 - row["clicked"]}')],
+        r"feature 'item' is the label, or stands for it, in each of the 200 records .*: remove it",
     ),
 }
 
@@ -105,6 +109,11 @@ def test_each_mistake_is_a_warning(inspect, edits, words):
 
 def test_a_sound_model_gives_no_warning(inspect):
     assert inspect([]).warnings == []
+    # A feature for metrics is not the model's.
+    assert (
+        inspect([('"user": row["user"]', '"user": row["user"], "a": row["clicked"]')]).warnings
+        == []
+    )
 
 
 def test_a_class_that_the_model_has_not_is_told_by_the_labels(inspect):

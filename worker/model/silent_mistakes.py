@@ -22,7 +22,12 @@ import tensorflow as tf
 from shoal.data.shaped import MASK
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.input.batch import Batch
-from shoal.worker.keras_internals import Crossentropy, all_layers, noting_crossentropies
+from shoal.worker.keras_internals import (
+    Crossentropy,
+    all_layers,
+    noting_crossentropies,
+    taken_features,
+)
 from shoal.worker.model.id_trace import RESHAPING
 from shoal.worker.model.integers import leaves
 from shoal.worker.model.model import ServedModel
@@ -118,7 +123,8 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
             for table, of_table in zip(model.tables, pulled.ids, strict=True):
                 for call, inverse in enumerate(of_table.inverses):
                     ids[table, call].append(of_table.unique[inverse])
-            for parts, structure in ((columns, batch.features), (labels, batch.labels)):
+            taken = taken_features(model.model, batch.features)
+            for parts, structure in ((columns, taken), (labels, batch.labels)):
                 for name, leaf in leaves(structure):
                     if isinstance(leaf, tf.Tensor) and tf.size(leaf) == batch.size:
                         parts[name].append(np.asarray(leaf).reshape(-1))
@@ -132,11 +138,10 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
         if not name.endswith(MASK) and (values == values[0]).all()
     ]
     found += [
-        f"feature {name!r} is equal to the label {where}: remove it from the features"
+        f"feature {name!r} is the label, or stands for it, {where}: remove it from the features"
         for _, label in _whole(labels, records)
-        if 1 < np.unique(label).size <= (records if label.dtype.kind == "f" else CLASSES)
         for name, values in features.items()
-        if np.array_equal(values, label)
+        if _stands_for(values, label)
     ]
     for (table, _), given in ids.items():
         found += _of_ids(table, np.concatenate(given), features, total / records)
@@ -148,6 +153,15 @@ def _whole(parts: Mapping[str, list[Any]], records: int) -> Iterator[tuple[str, 
     for name, each in parts.items():
         if sum(map(len, each)) == records:
             yield name, np.concatenate(each)
+
+
+def _stands_for(values: npt.NDArray[Any], label: npt.NDArray[Any]) -> bool:
+    """Whether a feature is a label that is not always the same, or has a value for each class."""
+    classes, of_label = np.unique(label, return_inverse=True)
+    if not 1 < classes.size <= CLASSES:
+        return label.dtype.kind == "f" and classes.size > 1 and np.array_equal(values, label)
+    found, of_value = np.unique(values, return_inverse=True)
+    return bool(np.unique(of_value * classes.size + of_label).size == found.size == classes.size)
 
 
 def _value(value: Any) -> str:

@@ -186,7 +186,8 @@ def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
     return [
         f"{feed} gives {spec.dtype.name} as feature {tensor.name!r}, and the model's input takes "
         f"{tensor.dtype}: Keras casts it: a fraction or NaN is refused at its "
-        "record, and large ids may have lost digits"
+        "record, and large ids may have lost digits. Have whole numbers in the column, by "
+        "--fill-missing where values are missing"
         for tensor in getattr(model, "inputs", None) or ()
         if (spec := features_spec.get(tensor.name)) is not None
         and hasattr(spec, "dtype")
