@@ -56,10 +56,12 @@ def row_bytes(table: pb.TableSpec) -> int:
 class Report:
     """What was found.
 
-    lines: of the report. faults: each one message, complete. traceback: of the user's code.
+    lines: of the report. warnings: what is likely a mistake, and trains all the same. faults: each
+    one message, complete. traceback: of the user's code.
     """
 
     lines: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     tracebacks: list[str] = field(default_factory=list)
 
@@ -96,6 +98,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     from shoal.worker.input.data import JobData
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.optimizers import ServedOptimizers
+    from shoal.worker.model.silent_mistakes import RECORDS, of_data
     from shoal.worker.model.supported import rounded_features
     from shoal.worker.module import user_code
     from shoal.worker.outputs.export import check
@@ -140,9 +143,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
             servers.assign_rows(position, ids, rows)
     report.lines += _places(model, config)
     feed = module.describe(module.feed_name)
-    report.lines += [
-        f"\nNote: {each}." for each in rounded_features(model.model, model.features_spec, feed)
-    ]
+    report.warnings += rounded_features(model.model, model.features_spec, feed)
     with report.noting():
         lacking = check(model, config)
         kinds = ", ".join(sorted(config.export_kinds)) or "tables and dense values only"
@@ -151,6 +152,10 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
         report.lines += ["", f"Export: {kinds}", *(f"  {each}" for each in lacking)]
     if pipeline is not None:
         batch = _try_batch(model, module, pipeline, data.first_range("training"), report)
+        if batch is not None and not report.faults:
+            source, total = data.first_range("training", RECORDS), data.likely_records("training")
+            batches = pipeline.batches(source)
+            report.warnings += of_data(model, batches, source.source, total)
         if batch is not None and not report.faults:
             with report.noting():
                 report.lines += try_export(model, config, servers, batch.features)
@@ -211,7 +216,9 @@ def _bytes(count: float) -> str:
 
 def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Report) -> Any:
     """One training step and the metrics of one batch of the user's data; returns the batch."""
+    from shoal.worker.keras_internals import noting_crossentropies
     from shoal.worker.model.evaluation import Evaluator
+    from shoal.worker.model.silent_mistakes import of_loss
 
     batch = None
 
@@ -222,7 +229,8 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
                 f"{module.describe(module.feed_name)} gave no element for {records.end} records"
             )
         # The first step is traced; the second tells what a step takes.
-        model.compute(model.prepare(batch), 0)
+        with noting_crossentropies() as traced:
+            model.compute(model.prepare(batch), 0)
         began = time.perf_counter()
         loss, push = model.compute(model.prepare(batch), 0)
         seconds = time.perf_counter() - began
@@ -240,6 +248,7 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
             "  before any training, metrics of the batch: "
             + ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
         )
+        report.warnings += of_loss(model, batch, traced)
     return batch
 
 
@@ -275,6 +284,8 @@ def main(config: str) -> None:
     report = inspect(JobConfig.load(config))
     for line in report.lines:
         click.echo(line)
+    for warning in report.warnings:
+        click.echo(f"\nWarning: {warning}.")
     if not report.faults:
         click.echo("\nNothing unsupported was found.")
         return

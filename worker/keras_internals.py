@@ -6,12 +6,14 @@ Keras is a matter of one module and of its test.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import keras
+from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.saving import saving_lib
 
@@ -83,6 +85,20 @@ def inputs_structure(model: Any) -> Any:
     return getattr(model, "_inputs_struct", None)
 
 
+def taken_features(model: Any, features: Any) -> Any:
+    """Features without those that are no inputs of a functional model, where it names its inputs.
+
+    Keras would take the others for inputs as well, all in the order of their names.
+    """
+    return _taken(inputs_structure(model), features) if is_keras_own(type(model).call) else features
+
+
+def _taken(struct: Any, features: Any) -> Any:
+    if not isinstance(struct, Mapping) or not isinstance(features, Mapping):
+        return features
+    return {name: _taken(inner, features.get(name)) for name, inner in struct.items()}
+
+
 def outputs_structure(model: Any) -> Any:
     """The outputs of a functional model as it was made with them, else None."""
     return getattr(model, "_outputs_struct", None)
@@ -126,3 +142,37 @@ def unread(store: Any, key: str) -> Any:
 def compiled_with(model: Any) -> dict[str, Any]:
     """The arguments of compile() by name, as the user gave them; empty if it was not called."""
     return dict(model._compile_config.config) if getattr(model, "compiled", False) else {}
+
+
+@dataclass(frozen=True)
+class Crossentropy:
+    """One call of a crossentropy of Keras, under whatever name a loss or a metric called it.
+
+    name: such as binary_crossentropy. predictions: logits, where from_logits.
+    """
+
+    name: str
+    labels: Any
+    predictions: Any
+    from_logits: bool
+
+
+@contextmanager
+def noting_crossentropies() -> Iterator[list[Crossentropy]]:
+    """Note the crossentropies that are computed in the body, with their tensors."""
+    noted: list[Crossentropy] = []
+
+    def noting(name: str) -> Any:
+        function = getattr(backend.nn, name)
+
+        def call(target: Any, output: Any, from_logits: bool = False, **more: Any) -> Any:
+            noted.append(Crossentropy(name, target, output, from_logits))
+            return function(target, output, from_logits=from_logits, **more)
+
+        return call
+
+    names = ("binary", "categorical", "sparse_categorical")
+    with mock.patch.multiple(
+        backend.nn, **{name: noting(name) for name in (f"{each}_crossentropy" for each in names)}
+    ):
+        yield noted

@@ -38,7 +38,7 @@ from shoal.ps.update_log.sinks import (
     identities,
 )
 from shoal.ps.update_log.space import LogSpace
-from shoal.ps.update_log.unprotected import LogState, Protection
+from shoal.ps.update_log.unprotected import AT_BEGINNING, LogState, Protection
 
 logger = logging.getLogger(__name__)
 
@@ -293,7 +293,7 @@ class UpdateLog:
         """Put what the master is to know into a status."""
         with self._lock:
             status.log_bytes = self._space.bytes
-            status.unprotected = self._protection.why
+            status.unprotected = self._protection.told
             status.absences = self._protection.times
             status.absent_seconds = self._protection.seconds
             status.wants_checkpoint = self._protection.written and (
@@ -316,7 +316,7 @@ class UpdateLog:
         Before the first push. It protects from the first checkpoint on.
         """
         with self._lock:
-            self._protection.unlogged(UNSAVED_ROWS)
+            self._protection.unlogged(UNSAVED_ROWS, AT_BEGINNING)
         self.look_after()
 
     def _begin(self, base: pb.LogBase, *, protects: bool) -> None:

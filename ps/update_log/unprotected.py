@@ -38,12 +38,17 @@ TRANSITIONS = Transitions(
 )
 
 
+AT_BEGINNING = 60.0
+"""Seconds that nothing is told of a job that begins with another's values: its first checkpoint
+follows at once."""
+
+
 class Protection:
     """The state of one log. Its owner keeps threads apart.
 
     written: whether pushes go into a log. name: of that log, or of the last one. why: there is no
-    protection, in words; "" if there is, or nothing to protect. times: how often there was none.
-    seconds: of all times that are over.
+    protection, in words; "" if there is, or nothing to protect. seconds: of all times that are
+    over, and were told.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,10 +56,20 @@ class Protection:
         self.written = False
         self.name = ""
         self.why = ""
-        self.times = 0
         self.seconds = 0.0
+        self._over = 0
         self._clock = clock
-        self._since = 0.0
+        self._since = self._told_from = 0.0
+
+    @property
+    def told(self) -> str:
+        """As `why`, once that is to be told."""
+        return self.why if self._clock() >= self._told_from else ""
+
+    @property
+    def times(self) -> int:
+        """How often there was no protection and that was told."""
+        return self._over + bool(self.told)
 
     def writes(self, name: str) -> bool:
         """Whether pushes go into the log `name`."""
@@ -74,23 +89,27 @@ class Protection:
         if self.writes(name):
             self.unlogged(why)
 
-    def unlogged(self, why: str) -> None:
+    def unlogged(self, why: str, told_after: float = 0.0) -> None:
         """The model has values that no log has."""
         self._go(LogState.LOST)
-        self.exposed(why)
+        self.exposed(why, told_after)
 
-    def exposed(self, why: str) -> None:
-        """What was acknowledged may be lost; the first reason counts."""
+    def exposed(self, why: str, told_after: float = 0.0) -> None:
+        """What was acknowledged may be lost; the first reason counts, and is told when one is."""
+        told_from = self._clock() + told_after
         if not self.why:
-            self.why, self._since = why, self._clock()
-            self.times += 1
-            logger.warning("updates are not protected: %s", why)
+            self.why, self._since, self._told_from = why, self._clock(), told_from
+            level = logging.INFO if told_after else logging.WARNING
+            logger.log(level, "updates are not protected: %s", why)
+        self._told_from = min(self._told_from, told_from)
 
     def _go(self, target: LogState) -> None:
         self.state = TRANSITIONS.step(self.state, target)
         self.written = target in (LogState.BASELESS, LogState.PROTECTING)
         if target is LogState.PROTECTING and self.why:
             seconds = self._clock() - self._since
-            self.seconds += seconds
+            if self.told:
+                self.seconds += seconds
+                self._over += 1
             self.why = ""
             logger.info("updates are protected again, after %.1f s", seconds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from shoal.errors import UserError
+
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
@@ -44,6 +46,20 @@ def one_line(text: str, most: int) -> str:
 def shown(name: str) -> str:
     """A name, in quotes where it holds what is not seen, as a space in front."""
     return name if name.split() == [name] and name.isprintable() else repr(name)
+
+
+def check_utf8(name: str, what: str) -> None:
+    """Raises UserError for a name whose bytes are not UTF-8, or were taken for another encoding.
+
+    what: the flag that gives it. Nothing else can be written down, or told another process.
+    """
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{what}: the name {name!a} is not in UTF-8: set PYTHONUTF8=1 or LC_ALL=C.UTF-8 "
+            "for shoal, or rename it"
+        ) from error
 
 
 def near(name: str, known: Iterable[str], most: int = 2) -> str:

@@ -108,7 +108,11 @@ def try_output(config: JobConfig) -> None:
     try:
         place_at(config.output).try_writing()
     except OSError as error:
-        raise UserError(f"--output: cannot write {config.output}: {error}") from error
+        # Its own text names the temporary file.
+        why = error.strerror or error
+        raise UserError(
+            f"--output: cannot write {config.output}: {why}; name a place that can be written to"
+        ) from error
 
 
 def needs_another(error: OSError) -> bool:

@@ -18,6 +18,7 @@ import click.core
 from shoal.client.checks import DATA_FIELDS
 from shoal.config.flags import default_of, flag, kind_of, value_of
 from shoal.config.options import GROUPS
+from shoal.errors import EXIT_USER_ERROR
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,6 +28,16 @@ OTHER = "Options"
 
 NOTHING_REQUIRED = "shoal.cli.nothing_required"
 """In the `meta` of a context: no flag has to be given."""
+
+
+NUMBERS = {"integer": "a whole number", "float": "a number"}
+"""What click calls types of numbers, in words."""
+
+
+class FlagError(click.ClickException):
+    """A wrong flag, told in one line."""
+
+    exit_code = EXIT_USER_ERROR
 
 
 class GroupedOption(click.Option):
@@ -40,7 +51,7 @@ class GroupedOption(click.Option):
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """As of any option; none is required if an earlier one has said so.
 
-        The error for a missing one says what it is.
+        Raises FlagError that says what a missing one is, or which number a value must be.
         """
         required = self.required
         self.required = required and not ctx.meta.get(NOTHING_REQUIRED)
@@ -48,7 +59,14 @@ class GroupedOption(click.Option):
             return super().process_value(ctx, value)
         except click.MissingParameter as error:
             what = (self.help or "").partition(". ")[0].rstrip(".")
-            raise click.MissingParameter(what, ctx=ctx, param=self) from error
+            raise FlagError(
+                f"{self.opts[0]} is required. {what}; see {ctx.command_path} --help"
+            ) from error
+        except click.BadParameter as error:
+            if self.type.name not in NUMBERS:
+                raise
+            kind = NUMBERS[self.type.name]
+            raise FlagError(f"{self.opts[0]} must be {kind}, not {value!r}") from error
         finally:
             self.required = required
 
@@ -143,7 +161,8 @@ class GroupedCommand(click.Command):
                     formatter.write(_indented(text, formatter) + "\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As every command; a flag of other commands is said to be one."""
+        """As every command; `help` is --help, and a flag of other commands is said to be one."""
+        args = ["--help"] if args == ["help"] else args
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -30,11 +30,11 @@ _GROUPS = {
 def shares(stage_seconds: Mapping[str, float]) -> dict[str, float]:
     """The share of each stage in the workers' time in training, in the order of a step.
 
-    Of the stages' sum where nothing was trained. Stages overlap, so shares may add up to
-    more than 1. Empty if no time was spent.
+    Stages overlap, so shares may add up to more than 1. Empty if nothing was trained: of an
+    evaluation or a prediction only some stages are counted.
     """
     stages = dict(stage_seconds)
-    total = stages.pop("training", 0.0) or sum(stages.values())
+    total = stages.pop("training", 0.0)
     if not total:
         return {}
     place = {name: number for number, name in enumerate(ORDER)}
@@ -43,7 +43,7 @@ def shares(stage_seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def stages_text(stage_seconds: Mapping[str, float]) -> str:
-    """The share of each stage, in the order of a step; empty if no time was spent."""
+    """The share of each stage, in the order of a step; empty if nothing was trained."""
     return ", ".join(f"{name} {share:.0%}" for name, share in shares(stage_seconds).items())
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from typing import Any, TypeVar, dataclass_transform
 
-from shoal.base.words import near
+from shoal.base.words import check_utf8, near
 from shoal.errors import UserError
 
 Subject = TypeVar("Subject")
@@ -96,6 +96,8 @@ def check_values(options: Any) -> None:
     """
     for field in dataclasses.fields(options):
         name, value, said = field.name, getattr(options, field.name), field.metadata
+        if isinstance(value, str):
+            check_utf8(value, flag(name))
         choices = said.get("choices")
         if choices and value not in choices:
             known = [each for each in choices if each]

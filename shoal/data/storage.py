@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from shoal.base.words import check_utf8
 from shoal.config.url_variables import fill
 from shoal.data.files import PACKED, find_files
 from shoal.data.recent import Recent
@@ -62,6 +63,8 @@ class Storage:
             self.names = self._remote.names
         else:
             self.names = find_files(pattern, flag, kind) if names is None else sorted(names)
+            for name in self.names:
+                check_utf8(name, flag)
         self._unpacked: Recent[str, pa.NativeFile] = Recent(UNPACKED_FILES)
 
     @property

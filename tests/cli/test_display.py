@@ -310,7 +310,9 @@ def test_the_stages_have_one_order_and_a_sentence_names_the_bottleneck(tmp_path)
     assert bottleneck(STAGES) == sentence
     slow = STAGES | {"feed": 9.0}
     assert bottleneck(slow) == "most of the workers' time goes into reading and feed (100%)"
-    assert stages_text({}) == bottleneck({}) == ""
+    evaluated = {"ids": 0.1, "pull": 2.0}  # of which the model's step is no stage
+    for nothing in ({}, evaluated):
+        assert stages_text(nothing) == bottleneck(nothing) == ""
     assert sentence in drawn(status(stage_seconds=STAGES))
     result = JobResult("swim", "train", "succeeded", tmp_path, stage_seconds=STAGES)
     stream = io.StringIO()

@@ -45,7 +45,8 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--num-epochs", "x"], "'--num-epochs': 'x' is not a valid integer"),
+        (["--num-epochs", "1.5"], "Error: --num-epochs must be a whole number, not '1.5'"),
+        (["--metrics-seconds", "x"], "Error: --metrics-seconds must be a number, not 'x'"),
         (["--num_epochs", "0"], "--num-epochs must be at least 1"),
         (["--log_level", "loud"], "--log-level must be one of debug"),
         (["--wire-dtype", "int8"], "--wire-dtype must be one of float32, bfloat16, float16"),
@@ -71,10 +72,27 @@ def test_required_flags_are_asked_for(project):
     # With --resume no other flag is required; that ends with the command, however it ends.
     assert run("train", "--resume", "nothing-here")[0] == 2
     main.commands["train"].make_context("train", ["--resume", "nothing-here"])
-    assert run("train")[0] == 2
+    assert run("train") == (
+        2,
+        "Error: --model-def is required. The model: file.function or file.ClassName; see shoal "
+        "train --help",
+    )
     assert "--training-data is required" in run("train", "--model-def", "model.custom_model")[1]
     code, error = run("predict", "--model-def", "model.f", "--prediction-data", "train.csv")
     assert (code, "--restore-from is required" in error) == (2, True)
+
+
+def test_the_word_help_is_the_flag():
+    assert CliRunner().invoke(main, ["train", "help"]).output.startswith("Usage: main train [OP")
+
+
+def test_a_name_in_another_encoding_is_refused_with_what_to_do(project):
+    name = os.fsdecode(b"caf\xe9.csv")
+    (project / name).write_text("user,item\n1,2\n")
+    message = "Error: --training-data: the name '{}caf\\udce9.csv' is not in UTF-8: set PYTHONUTF8"
+    for data, folder in ((name, ""), (str(project), f"{project}/")):
+        code, error = train(data=data)
+        assert (code, error.startswith(message.format(folder))) == (2, True), error
 
 
 def test_a_typo_in_the_model_gets_a_suggestion(project):
@@ -175,7 +193,7 @@ def test_an_output_that_is_not_empty_is_kept(project):
     ("output", "words"),
     [
         ("train.csv/out", "Not a directory"),
-        ("/proc/out", "cannot write"),
+        ("/proc/out", "cannot write /proc/out: No such file or directory; name a place that"),
         ("/proc", "where a volume is mounted"),
         ("nosuch://bucket/out", "Protocol not known"),
     ],

@@ -50,7 +50,7 @@ def test_wrong_commands_are_refused_before_anything_starts(tmp_path, clicks):
         return refused(tmp_path, *more, **(good | fields))
 
     assert message("--num-epochs", "many") == (
-        "Error: Invalid value for '--num-epochs': 'many' is not a valid integer."
+        "Error: --num-epochs must be a whole number, not 'many'"
     )
     assert "No such option '--num-wroker'. (Did you mean" in message("--num-wroker", "2")
     missing = message(training_data=tmp_path / "nowhere")
@@ -72,7 +72,7 @@ def test_wrong_commands_are_refused_before_anything_starts(tmp_path, clicks):
     assert "(did you mean custom_model?)" in message(model_def="small.custom_modle")
     assert "is not the output of a training job" in message(restore_from=tmp_path / "full")
     said = refused(tmp_path, training_data=clicks)
-    assert "Missing option '--model-def'. The model: file.function" in said
+    assert "Error: --model-def is required. The model: file.function" in said
     assert "--training-data is required by shoal train" in refused(
         tmp_path, model_def="small.custom_model"
     )

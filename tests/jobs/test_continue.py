@@ -98,6 +98,7 @@ def test_three_jobs_on_other_servers_are_one_job_bit_for_bit(plain, tmp_path):
         before = tmp_path / f"day{number}"
         assert ended.ledger["total"] == 600
         assert set(ended.result["versions"].values()) == {24 * number}
+        assert ended.result["log"]["unprotected"]["times"] == 0  # a checkpoint follows at once
     rows, counted, dense = saved(tmp_path / "day3")
     assert (rows, counted, dense) == saved(folder / "whole")
     assert {name for name, _ in rows} == {"items", "users"}

@@ -20,8 +20,10 @@ from shoal.model_zoo.movielens import prepare as movielens
 from shoal.model_zoo.movielens_1m import prepare as movielens_1m
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input.data import JobData
+from shoal.worker.keras_internals import noting_crossentropies
 from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.model import ServedModel
+from shoal.worker.model.silent_mistakes import of_data, of_loss
 from shoal.worker.module import load_module
 from shoal.worker.progress import Progress
 from tests.prepared import prepared_once
@@ -109,10 +111,14 @@ def test_it_is_better_than_a_guess(example, server_group, tmp_path, monkeypatch)
         end = min(records, count * BATCH)
         return list(data.pipeline(mode).batches(pb.Range(source=name, end=end)))
 
-    for batch in itertools.islice(
-        itertools.cycle(batches("training", source.name, source.records, STEPS)), STEPS
-    ):
-        model.train_batch(batch, 1)
+    with noting_crossentropies() as traced:
+        for batch in itertools.islice(
+            itertools.cycle(batches("training", source.name, source.records, STEPS)), STEPS
+        ):
+            model.train_batch(batch, 1)
+    first = batches("training", source.name, source.records, STEPS)
+    assert of_loss(model, batch, traced) == []
+    assert of_data(model, first, source.name, source.records) == []
     evaluator = Evaluator(model, module)
     for batch in batches("evaluation", others.name, others.records, BATCHES):
         evaluator.add(batch)

@@ -98,6 +98,31 @@ def test_the_account_is_of_the_times_without_protection(steps):
         assert not log.writes("another")
 
 
+def test_a_beginning_is_told_only_if_it_lasts_or_something_else_happens():
+    now = 0.0
+    log = Protection(lambda: now)
+    log.unlogged("rows were loaded", told_after=60.0)
+    log.begun("first", protects=False)
+    now = 59.0
+    assert (log.told, log.times) == ("", 0)
+    now = 60.0
+    assert (log.told, log.times) == ("rows were loaded", 1)
+    log.based()
+    assert (log.told, log.times, log.seconds) == ("", 1, 60.0)
+
+    again = Protection(lambda: now)
+    again.unlogged("rows were loaded", told_after=60.0)
+    assert again.why
+    again.begun("second", protects=True)
+    assert (again.why, again.times, again.seconds) == ("", 0, 0.0)
+
+    lost = Protection(lambda: now)
+    lost.unlogged("rows were loaded", told_after=60.0)
+    lost.begun("third", protects=False)
+    lost.lost("third", "its keeper is gone")
+    assert (lost.told, lost.times) == ("rows were loaded", 1)
+
+
 @given(
     st.integers(1, 100),
     st.lists(st.tuples(st.sampled_from(["add", "drop", "hold"]), st.integers(0, 60))),

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from shoal.worker.outputs.export import check, export
+from shoal.worker.outputs.served_features import as_served, served_spec
 from tests.worker.networks import CONFIG
 
 
@@ -104,6 +105,7 @@ class Exports:
         expected = tf.nest.map_structure(np.asarray, model.predict_batch(features))
         folder = self.folder / str(len(self.keras))
         export_to(folder, model, **options)
+        features = as_served(features, served_spec(model.model, model.features_spec))
         spec = tf.nest.map_structure(tf.type_spec_from_value, features)
         values = [np.asarray(each) for each in tf.nest.flatten(features, expand_composites=True)]
         (folder / "case.pickle").write_bytes(pickle.dumps((name, spec, values, expected)))

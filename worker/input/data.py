@@ -145,12 +145,19 @@ class JobData:
         """The mode the job is about: that of the first data it names."""
         return next(mode for mode, pattern in self._patterns.items() if pattern)
 
-    def first_range(self, mode: str) -> pb.Range:
-        """The first minibatch of the data of a mode."""
-        with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
-            source = self._reader(mode).first()
-        end = min(source.records, self._config.minibatch_size)
+    def first_range(self, mode: str, records: int = 0) -> pb.Range:
+        """The first minibatch of the data of a mode, or so many of the first source's records."""
+        source = self._first_source(mode)
+        end = min(source.records, records or self._config.minibatch_size)
         return pb.Range(source=source.name, start=0, end=end)
+
+    def likely_records(self, mode: str) -> int:
+        """How many records the data of a mode have if each source has as many as the first."""
+        return self._first_source(mode).records * len(self._reader(mode).names())
+
+    def _first_source(self, mode: str) -> Source:
+        with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
+            return self._reader(mode).first()
 
     # ------------------------------------------------------------ describing
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.layers import lookup_with
+from shoal.worker.keras_internals import taken_features
 from shoal.worker.model import dependencies
 from shoal.worker.model.integers import cast_features, not_kept
 from shoal.worker.model.keras_embeddings import out_of_range
@@ -60,6 +61,7 @@ class IdTrace:
             self._sources = _sources(self._traced.graph, len(self._names))
 
     def _trace(self, features: Any) -> list[tf.Tensor]:
+        features = taken_features(self._model, features)
         if not self._model.built:
             # Keras builds a model by tracing its layers in graphs of its own, whose
             # tensors cannot be returned from here.

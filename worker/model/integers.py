@@ -29,20 +29,26 @@ class CastFeature:
     taken: str
 
 
-def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
-    """The features whose values a cast to the model's inputs may change, of numbers."""
-    specs = dict(_leaves(features_spec))
+def inputs_by_name(model: Any, features_spec: Any) -> dict[str, Any]:
+    """The symbolic inputs of a functional model, by the names of the features that they take.
+
+    Names are those of `leaves`. Empty for a model that does not declare its inputs.
+    """
     inputs = getattr(model, "inputs", None) or ()
     struct = inputs_structure(model)
     if not isinstance(features_spec, Mapping):
-        names = list(specs)
-        wanted = dict(zip(names, inputs, strict=True)) if len(names) == len(inputs) else {}
-    elif isinstance(struct, Mapping):
-        wanted = dict(_leaves(struct))
-    else:
-        wanted = {tensor.name: tensor for tensor in inputs}
+        names = [name for name, _ in leaves(features_spec)]
+        return dict(zip(names, inputs, strict=True)) if len(names) == len(inputs) else {}
+    if isinstance(struct, Mapping):
+        return dict(leaves(struct))
+    return {tensor.name: tensor for tensor in inputs}
+
+
+def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
+    """The features whose values a cast to the model's inputs may change, of numbers."""
+    specs = dict(leaves(features_spec))
     found = []
-    for name, tensor in wanted.items():
+    for name, tensor in inputs_by_name(model, features_spec).items():
         dtype = getattr(specs.get(name), "dtype", None)
         if (
             dtype is None
@@ -55,14 +61,14 @@ def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
     return found
 
 
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Tensors, specs and the like within mappings and sequences, by their paths."""
     if isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _leaves(each, f"{path}/{key}" if path else str(key))
+            yield from leaves(each, f"{path}/{key}" if path else str(key))
     elif isinstance(value, (list, tuple)):
         for position, each in enumerate(value):
-            yield from _leaves(each, f"{path}/{position}" if path else str(position))
+            yield from leaves(each, f"{path}/{position}" if path else str(position))
     else:
         yield path, value
 
@@ -71,7 +77,7 @@ def not_kept(features: Any, cast: list[CastFeature]) -> str | None:
     """Which value of a batch of features a cast would change, in words; None if none."""
     if not cast:
         return None
-    values = dict(_leaves(features))
+    values = dict(leaves(features))
     for each in cast:
         leaf = values[each.name]
         # Of ragged and sparse features, their values alone.

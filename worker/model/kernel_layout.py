@@ -22,7 +22,7 @@ import tensorflow as tf
 from shoal.checkpoints.migration_terms import Label, Layout
 from shoal.errors import Error
 from shoal.layers import Embedding, lookup_with
-from shoal.worker.keras_internals import all_layers
+from shoal.worker.keras_internals import all_layers, taken_features
 from shoal.worker.model.dependencies import SHAPES
 from shoal.worker.model.keras_embeddings import is_served
 from shoal.worker.model.lookups import RecordLookup, Refusals
@@ -73,7 +73,8 @@ def kernel_layouts(model: Any, features_spec: Any) -> Layouts:
 
     def call(features: Any) -> Any:
         with lookup_with(record), _noting(model, record, outputs):
-            return [tf.identity(each) for each in tf.nest.flatten(model(features, training=False))]
+            found = model(taken_features(model, features), training=False)
+            return [tf.identity(each) for each in tf.nest.flatten(found)]
 
     traced = tf.function(
         call, input_signature=[features_spec], autograph=False

@@ -14,6 +14,7 @@ import tensorflow as tf
 from shoal.worker.keras_internals import all_layers, inputs_of_calls
 
 _OUTSIDE = re.compile(r"indices\[[\d, ]*\] = (-?\d+) is not in \[0, (\d+)\)")
+_CLASS = re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}")
 
 
@@ -30,6 +31,12 @@ def explained(error: BaseException | None, model: Any, module: Any, labels: Any)
         return (
             f"{feed} gives text as labels, and the loss takes numbers: make numbers of them in "
             f'{module.feed_name}, such as tf.cast(labels == "yes", tf.float32)'
+        )
+    if (beyond := _CLASS.search(error.message)) is not None:
+        return (
+            f"{feed} gives the label {beyond[1]}, and the model's output has the classes 0 to "
+            f"{int(beyond[2]) - 1}: give its last layer one unit for each class, or map the labels "
+            f"in {module.feed_name}"
         )
     outside, node = _OUTSIDE.search(error.message), _NODE.search(error.message)
     if outside is None or node is None:

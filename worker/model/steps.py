@@ -15,7 +15,7 @@ from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.native.gradients import sum_by_inverse
 from shoal.worker.attribution import attributing
-from shoal.worker.keras_internals import masks_of, note_masks
+from shoal.worker.keras_internals import masks_of, note_masks, taken_features
 from shoal.worker.model import dependencies
 from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.lookups import Refusals, RowsLookup
@@ -173,7 +173,7 @@ class CompiledSteps:
             tape.watch(rows)
             self._lookups.append(self._lookup(rows, inverses))
             with lookup_with(self._lookups[-1]):
-                predictions = self._model(features, training=True)
+                predictions = self._model(taken_features(self._model, features), training=True)
             loss = self._loss(labels, predictions, _weights_of(weights))
             loss += self._of_layers()
         gradients = tape.gradient(loss, variables + list(rows))
@@ -205,7 +205,7 @@ class CompiledSteps:
         self._trainable.assign(trainable)
         self._state.assign(state)
         with lookup_with(self._lookup(rows, inverses)):
-            outputs = self._model(features, training=False)
+            outputs = self._model(taken_features(self._model, features), training=False)
             return outputs, self._of_layers(), masks_of(outputs)
 
     def _of_layers(self) -> tf.Tensor:

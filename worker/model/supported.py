@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.base.words import near
+from shoal.base.words import counted, near
 from shoal.errors import UserError
 from shoal.worker.keras_internals import (
     all_layers,
@@ -114,10 +114,18 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
     Keras would fail at the first batch, with an error of a cast that names nothing, or
     behind a long traceback.
     """
-    if not isinstance(features_spec, dict):
-        return
     inputs = getattr(model, "inputs", None) or ()
     struct = inputs_structure(model)
+    if not isinstance(features_spec, dict):
+        count = len(tf.nest.flatten(features_spec))
+        if len(inputs) > 1 and (isinstance(struct, dict) or count != len(inputs)):
+            names = ", ".join(f"{tensor.name!r}: ..." for tensor in inputs)
+            raise UserError(
+                f"{feed} gives features without names, {counted(count, 'tensor')}, and the model "
+                f"has {len(inputs)} inputs: give a dict, {{{names}}}. Of a list tf.data makes one "
+                "tensor"
+            )
+        return
     # Keras takes the names of the dictionary that the model was made with.
     wanted = struct if isinstance(struct, dict) else {tensor.name: tensor for tensor in inputs}
     missing = [
@@ -146,6 +154,15 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
                 f"{tensor.dtype}: convert it in feed. If the column should be numeric, look "
                 "for a value that is not a number"
             )
+        given_shape = getattr(spec, "shape", tf.TensorShape(None))
+        if given_shape.rank == len(tensor.shape) + 1 and given_shape[-1] != 1:
+            size = (None,) * len(tensor.shape)
+            raise UserError(
+                f"{feed} gives lists as feature {tensor.name!r}, and the model's input takes one "
+                f"value in place of each, the shape {tuple(tensor.shape)}: make one value of each "
+                f"in feed, or declare the input as keras.Input({size}, name={tensor.name!r}) for "
+                "layers that take lists"
+            )
         if isinstance(spec, tf.RaggedTensorSpec) and _is_fixed(tensor.shape, spec.shape):
             raise UserError(
                 f"{feed} gives lists of several lengths as feature {tensor.name!r}, but the "
@@ -156,10 +173,10 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
 
 
 def _is_fixed(taken: tuple[int | None, ...], given: tf.TensorShape) -> bool:
-    """Whether an input's shape has a size where the given one has any, or one dimension less."""
-    if given.rank == len(taken):
-        return any(size and one is None for size, one in zip(taken[1:], given[1:], strict=True))
-    return bool(given.rank == len(taken) + 1)
+    """Whether an input's shape has a size where the given one has any."""
+    return bool(given.rank == len(taken)) and any(
+        size and one is None for size, one in zip(taken[1:], given[1:], strict=True)
+    )
 
 
 def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
@@ -169,7 +186,8 @@ def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
     return [
         f"{feed} gives {spec.dtype.name} as feature {tensor.name!r}, and the model's input takes "
         f"{tensor.dtype}: Keras casts it: a fraction or NaN is refused at its "
-        "record, and large ids may have lost digits"
+        "record, and large ids may have lost digits. Have whole numbers in the column, by "
+        "--fill-missing where values are missing"
         for tensor in getattr(model, "inputs", None) or ()
         if (spec := features_spec.get(tensor.name)) is not None
         and hasattr(spec, "dtype")

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.worker.keras_internals import taken_features
 from shoal.worker.model.initial_rows import initializer_spec
 from shoal.worker.model.keras_embeddings import vocabulary
 from shoal.worker.model.model import ServedModel
@@ -24,6 +25,7 @@ from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
 from shoal.worker.outputs.keras_model import own_objects
 from shoal.worker.outputs.row_forms import default_row, form_of, formed_table
+from shoal.worker.outputs.served_features import as_served, served_spec
 
 if TYPE_CHECKING:
     from shoal.worker.servers.local import LocalServers
@@ -60,13 +62,14 @@ def try_export(
                 loaded_model = keras.models.load_model(
                     folder / keras_file, own_objects(model.model), safe_mode=False
                 )
-                found = loaded_model(features, training=False)
+                found = loaded_model(taken_features(loaded_model, features), training=False)
             _compare(found, expected, keras_file, model.file)
             loaded.append(keras_file)
         if signature is not None:
             with user_code(f"loading the exported SavedModel of {model.file}"):
                 saved = tf.saved_model.load(folder / "saved_model")  # holds the variables
-                found = saved.serve(features)
+                spec = served_spec(model.model, model.features_spec)
+                found = saved.serve(as_served(features, spec))
             _compare(found, expected, "saved_model", model.file)
             loaded.append("saved_model")
     if not loaded:

@@ -21,7 +21,8 @@ from shoal.worker.model.keras_embeddings import vocabulary
 from shoal.worker.model.lookups import RecordLookup, Refusals
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import ExportedTable
-from shoal.worker.outputs.signature_names import arguments_of, names_of, rename
+from shoal.worker.outputs.served_features import served_spec
+from shoal.worker.outputs.signature_names import arguments_of, checked, names_of, parts_of, rename
 
 
 class _StaticLookup:
@@ -107,7 +108,8 @@ def save(
     module.ids, module.rows, module.scales = lookup.ids, lookup.rows, lookup.scales
     module.of_layers = list(_held([vars(layer) for layer in all_layers(model.model)]))
 
-    inputs = _Inputs(model.features_spec)
+    features_spec = served_spec(model.model, model.features_spec)
+    inputs = _Inputs(features_spec)
     names = _external_names(model, tables, inputs.specs)
     specs = {n: tf.TensorSpec([None, model.tables[n].output_dim], tf.float32) for n in names}
 
@@ -116,7 +118,7 @@ def save(
             return model.model(features, training=False)
 
     # The layers are traced once for all that predicts.
-    signature = [model.features_spec, specs]
+    signature = [features_spec, specs]
     serve: Any = tf.function(predict, input_signature=signature, autograph=False)
 
     def serving(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +146,7 @@ def save(
     else:
         module.serve = tf.function(
             lambda features: serve(features, {}),
-            input_signature=[model.features_spec],
+            input_signature=[features_spec],
             autograph=False,
         )
     signatures = {key: each.function for key, each in traced.items()}
@@ -197,12 +199,15 @@ class _Inputs:
 
     def __init__(self, features: Any) -> None:
         self._features = features
-        flat = tf.nest.flatten(features)
-        self.specs = dict(zip(names_of(features, "input", "inputs"), flat, strict=True))
+        leaves = zip(names_of(features, "input", "inputs"), tf.nest.flatten(features), strict=True)
+        names = checked([part for leaf in leaves for part in parts_of(*leaf)], "input")
+        flat = tf.nest.flatten(features, expand_composites=True)
+        self.specs = dict(zip(names, flat, strict=True))
 
     def packed(self, given: Mapping[str, Any]) -> Any:
         """The features that the named tensors are."""
-        return tf.nest.pack_sequence_as(self._features, [given[name] for name in self.specs])
+        tensors = [given[name] for name in self.specs]
+        return tf.nest.pack_sequence_as(self._features, tensors, expand_composites=True)
 
 
 def _external_names(
@@ -235,9 +240,7 @@ class _Signature:
             return body({name: given[argument] for argument, name in self.arguments.items()})
 
         named = {
-            argument: tf.TensorSpec(spec.shape, spec.dtype, argument)
-            if isinstance(spec := specs[name], tf.TensorSpec)
-            else spec
+            argument: tf.TensorSpec(specs[name].shape, specs[name].dtype, argument)
             for argument, name in self.arguments.items()
         }
         self.function = tf.function(function, autograph=False).get_concrete_function(**named)

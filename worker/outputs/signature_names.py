@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from shoal.base.wholefile import replacing
@@ -25,21 +26,43 @@ def names_of(structure: Any, what: str, single: str) -> list[str]:
 
     structure: of dicts, lists and tuples. A leaf within a dict is called by its keys, with a
         slash between; one within a list by `what`_POSITION; if it is the only one, `single`.
-    Raises UserError if two would have the same name.
+    Raises UserError as `checked`.
     """
-    found = ["/".join(path) for path in _paths(structure)]
+    found = ["/".join(path) for path in paths_of(structure)]
     if not isinstance(structure, Mapping):
         found = [single] if len(found) == 1 else [f"{what}_{path}" for path in found]
-    twice = sorted({name for name in found if found.count(name) > 1})
+    return checked(found, what)
+
+
+def checked(names: list[str], what: str) -> list[str]:
+    """The names of an export's inputs or outputs. Raises UserError if two are the same."""
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(
             f"two {what}s of the model would both be called {twice[0]!r} in an export, where "
-            "nested ones are called outer/inner: rename one of them"
+            "nested ones are called outer/inner and lists name_values: rename one of them"
         )
-    return found
+    return names
 
 
-def _paths(structure: Any) -> Iterator[tuple[str, ...]]:
+def parts_of(name: str, spec: Any) -> list[str]:
+    """The names of the tensors that a feature consists of, in the order of tf.nest.flatten.
+
+    name, spec: of the feature. Lists are `name_values` and `name_row_splits`; a tensor is `name`.
+    """
+    if isinstance(spec, tf.TensorSpec):
+        return [name]
+    if isinstance(spec, tf.SparseTensorSpec):
+        parts = ["indices", "values", "dense_shape"]
+    elif spec.ragged_rank == 1:
+        parts = ["values", "row_splits"]
+    else:
+        parts = ["values", *(f"row_splits_{level}" for level in range(spec.ragged_rank))]
+    return [f"{name}_{part}" for part in parts]
+
+
+def paths_of(structure: Any) -> Iterator[tuple[str, ...]]:
+    """The keys and positions that lead to each leaf, in the order of tf.nest.flatten."""
     if isinstance(structure, Mapping):
         parts: Iterable[tuple[Any, Any]] = sorted(structure.items())  # as tf.nest takes them
     elif isinstance(structure, tuple) and hasattr(structure, "_fields"):
@@ -50,7 +73,7 @@ def _paths(structure: Any) -> Iterator[tuple[str, ...]]:
         yield ()
         return
     for key, part in parts:
-        for path in _paths(part):
+        for path in paths_of(part):
             yield (str(key), *path)
 
 
@@ -96,25 +119,15 @@ def rename(folder: Path, signatures: Mapping[str, Mapping[str, str]]) -> None:
             infos = {argument: info.SerializeToString() for argument, info in inputs.items()}
             inputs.clear()
             for argument, info in infos.items():
-                inputs[_named(argument, arguments)].MergeFromString(info)
+                inputs[arguments.get(argument, argument)].MergeFromString(info)
             # What Python calls the function with.
             function = functions[key]
             function.argument_keywords[:] = [
-                _named(argument, arguments) for argument in function.argument_keywords
+                arguments.get(each, each) for each in function.argument_keywords
             ]
             concrete = graph.object_graph_def.concrete_functions[function.concrete_function_name]
             specs = concrete.canonicalized_input_signature.tuple_value.values[1].dict_value.fields
             for argument, spec in specs.items():
-                spec.tensor_spec_value.name = _named(argument, arguments)
+                spec.tensor_spec_value.name = arguments.get(argument, argument)
     with replacing(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
-
-
-def _named(argument: str, arguments: Mapping[str, str]) -> str:
-    """The name of an argument, or of a part of one: of a ragged tensor they are numbered."""
-    if argument in arguments:
-        return arguments[argument]
-    match = re.fullmatch(r"(.*)(_\d+)", argument)
-    if match and match[1] in arguments:
-        return arguments[match[1]] + match[2]
-    return argument

@@ -1,5 +1,6 @@
 """A model on servers trains as the same model in plain Keras does."""
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -55,6 +56,20 @@ def test_training_equals_plain_keras(served, servers, optimizer):
         rule.apply(gradients, twin.trainable_variables)
         assert loss == pytest.approx(expected, rel=1e-5)
     assert_alike(model, twin, dense, rtol=1e-4, atol=1e-6)
+
+
+def test_features_that_the_model_does_not_take_change_nothing(served):
+    """Keras takes a dict's features by their order, and these two would come before its inputs."""
+    losses = []
+    for more in ((), ("a group", "age")):
+        model = served(spec=SPEC | dict.fromkeys(more, SPEC["ids"]))
+        for batch in itertools.starmap(as_batch, batches()):
+            others = dict.fromkeys(more, batch.features["ids"] + 1)
+            batch = replace(batch, features=batch.features | others)
+            losses.append(model.train_batch(batch, task=1))
+        losses += np.asarray(model.predict_batch(batch.features)).ravel().tolist()
+    half = len(losses) // 2
+    assert losses[:half] == losses[half:]
 
 
 def test_labels_may_differ_in_shape_from_those_of_the_first_batch(served):
