@@ -115,7 +115,7 @@ class GroupAUC(keras.metrics.Metric):
     Groups weigh as many as they have records (Zhu et al., "Deep Interest Network", 2018), or the
     same each. A group whose labels are all alike has no AUC, and is left out. The AUC is exact,
     with no thresholds: it needs all records, 40 bytes each, at the master and at one worker. It is
-    NaN if a label or a prediction is.
+    NaN if a prediction is, or if a label or a weight is not finite.
 
     by: name of the feature, of what `feed` gives, by whose values records are grouped: integers
         or strings, [batch] or [batch, 1].
@@ -165,7 +165,9 @@ class GroupAUC(keras.metrics.Metric):
     def result(self) -> float:
         """The average; NaN if no group has both labels."""
         records = self.records
-        if not len(records) or np.isnan(records[:, 2:]).any():
+        if np.isnan(records[:, 3]).any() or not np.isfinite(records[:, [2, 4]]).all():
+            return math.nan
+        if not len(records):
             return math.nan
         high, low, labels, predictions, weights = records[
             np.lexsort((records[:, 3], records[:, 1], records[:, 0]))

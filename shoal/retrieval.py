@@ -118,7 +118,8 @@ class FactorizedTopK(keras.metrics.Metric):
         scores, owns = scores[:, : tf.size(ids)], scores[:, tf.size(ids) :]
         score = tf.linalg.diag_part(owns)[:, None]
         others = tf.not_equal(ids, self.padding) & tf.not_equal(ids, own)
-        better = others & ~(scores < score)  # one that is NaN, too
+        # Not ~(scores < score): TensorFlow makes that >= in a graph, which NaN is not.
+        better = others & ((scores >= score) | tf.math.is_nan(scores))
         rank = tf.reduce_sum(tf.cast(better, tf.float32), axis=1)
         rank = tf.where(tf.math.is_finite(score[:, 0]), rank, math.nan)
         within = rank[:, None] < tf.constant([float(k) for k in self.ks])

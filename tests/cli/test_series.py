@@ -93,6 +93,16 @@ def test_a_job_that_is_resumed_later_does_not_take_the_link_from_a_newer_one():
         assert "runs/latest still leads to thursday, which did not continue from this job" in said
 
 
+def test_nor_does_one_whose_client_is_killed_while_it_is_resumed():
+    tuesday, _ = whole("tuesday", "failed")
+    whole("monday")
+    with Series(tuesday) as series:
+        series.begins()
+    finish(tuesday)
+    with Series(configured("wednesday")):
+        assert newest() == "monday"
+
+
 def test_a_job_is_the_next_one_though_its_forerunner_was_deleted():
     whole("monday")
     with Series(configured("tuesday")) as series:

@@ -14,8 +14,7 @@ from shoal.errors import UserError
 from tests.data.told import Told
 
 deltalake = pytest.importorskip("deltalake")
-catalogs = pytest.importorskip("pyiceberg.catalog")
-config = pytest.importorskip("pyiceberg.utils.config")
+pytest.importorskip("pyiceberg.catalog")
 
 FLAG = "--training-data"
 
@@ -100,22 +99,6 @@ def test_a_job_reads_the_version_that_it_was_told_of(delta):
         for row in batch.to_pylist()
     ]
     assert sorted((row["id"], row["day"]) for row in read) == [(1, "a"), (3, "b"), (4, "c d/e")]
-
-
-@pytest.fixture
-def catalog(tmp_path, monkeypatch):
-    """A catalog in SQLite, known to pyiceberg by variables."""
-    for name, value in (
-        ("TYPE", "sql"),
-        ("URI", f"sqlite:///{tmp_path}/catalog.db"),
-        ("WAREHOUSE", f"file://{tmp_path}/warehouse"),
-    ):
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__SHOP__{name}", value)
-    # It looks at the environment as it is imported.
-    monkeypatch.setattr(catalogs, "_ENV_CONFIG", config.Config())
-    made = catalogs.load_catalog("shop")
-    made.create_namespace("web")
-    return made
 
 
 def test_an_iceberg_table_by_its_catalog_and_by_its_metadata(catalog):

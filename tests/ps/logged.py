@@ -313,22 +313,23 @@ class World:
 
         size = self.twin[index].model.dense.elements
         state = self.twin[index].model.dense.state_elements
+        tables = range(len(self.spec.tables))
         header = pb.PushRequest(
             identity=pb.PushIdentity(worker=worker, sequence=sequence),
             routing_epoch=1,
-            tables=[0],
-            ids_of=[0],
+            tables=tables,
+            ids_of=[0 for _ in tables],
             has_dense=True,
             learning_rate=0.1,
             pulled_version=max(0, version - draw.randrange(4)),
             modulate_rate=draw.random() < 0.5,
             own_pushes=draw.randrange(min(3, sequence)),
-            table_rates=[draw.choice([0.01, 0.2])] if draw.random() < 0.5 else [],
+            table_rates=[draw.choice([0.01, 0.2]) for _ in tables] if draw.random() < 0.5 else [],
             event_time=self.event_time,
             hold=sequence if self.synchronous else 0,
         )
-        gradients = drawn(ids.size, DIM).reshape(ids.size, DIM)
-        return frames.encode(header, [ids, gradients, drawn(size), drawn(state)])
+        gradients = [drawn(ids.size, DIM).reshape(ids.size, DIM) for _ in tables]
+        return frames.encode(header, [ids, *gradients, drawn(size), drawn(state)])
 
     def _deliver(self, index, method, request):
         while True:
@@ -361,18 +362,24 @@ def lost(server):
 
 
 def content(model):
-    """Rows with slots and headers and counted ids, by id, the dense vectors, version and step."""
+    """Of each table its rows (`rows_of`); then the dense vectors, version and step."""
+    vectors = [model.dense.block.values, *model.dense.block.slots.values(), model.dense.state]
+    rows = map(rows_of, model.tables)
+    return *rows, [each.tolist() for each in vectors], model.version, model.step
+
+
+def rows_of(table):
+    """Rows with slots and headers, and counted ids, by id."""
     rows = {}
-    for columns in model.tables[0].export_counting():
+    for columns in table.export_counting():
         rows.update(
             (each[0], each[1:]) for each in zip(*map(np.ndarray.tolist, columns), strict=True)
         )
-    for ids, values, slots, versions, uses in model.tables[0].export():
+    for ids, values, slots, versions, uses in table.export():
         parts = [values, *slots.values(), versions[:, None], uses[:, None]]
         joined = np.concatenate(parts, axis=1)
         rows.update(zip(ids.tolist(), map(tuple, joined.tolist()), strict=True))
-    vectors = [model.dense.block.values, *model.dense.block.slots.values(), model.dense.state]
-    return rows, [each.tolist() for each in vectors], model.version, model.step
+    return rows
 
 
 def numbers(count, seed=0):

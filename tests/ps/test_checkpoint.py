@@ -76,6 +76,26 @@ def test_a_restored_server_knows_which_pushes_it_has(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("later", [0, 1])
+def test_of_shards_that_were_cut_at_different_pushes_it_knows_those_that_all_have(tmp_path, later):
+    """Without a log, a server that got slots meanwhile has rows that lack the other's pushes."""
+    group, shards = Group(2), {}
+    attempt = begin(open_storage(str(tmp_path)), 1, "job")
+    for sequence, server in enumerate((1 - later, later), 1):
+        group.push(sequence)
+        model = group.models[server]
+        at = cut(model, group.pushes[server])
+        shards[server] = write_shard(attempt, server, group.routing, model, at)
+    complete(attempt, [shards[0], shards[1]], {})
+    opened = Checkpoint(open_storage(str(tmp_path)), 1)
+    owners = group.routing.owners.copy()
+    owners[-5000:] = 0
+    for server, expected in ((0, 1), (1, 1 + later)):  # the second one has rows of its own alone
+        register = PushRegister()
+        restore(opened, server, Routing(2, 2, owners), register, Progress())
+        assert [push.identity.sequence for push in register.last()] == [expected]
+
+
 def test_a_shard_is_of_one_moment_while_pushes_go_on(tmp_path):
     group = Group(1)
     group.push(1)

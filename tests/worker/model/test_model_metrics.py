@@ -1,11 +1,9 @@
-"""The metrics of shoal.metrics are those that NumPy computes, over any number of workers."""
+"""The metrics of shoal.metrics: their special cases, and what they refuse."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from shoal.errors import UserError
 from shoal.master.work.evaluation import MergedStates, MetricMismatchError
@@ -37,96 +35,6 @@ def batch(records):
     features = {"p": tf.constant(predictions, tf.float32)[:, None], "user": tf.constant(groups)}
     labels = tf.constant(labels, tf.float32)[:, None]
     return Batch(features, labels, len(records), 0, 0)
-
-
-def auc_of_pairs(labels, predictions, weights):
-    """The weight of ordered pairs of the weight of all; None without pairs."""
-    ordered = of_all = 0.0
-    for i, j in np.ndindex(len(labels), len(labels)):
-        if labels[i] == 1 and labels[j] == 0:
-            weight = weights[i] * weights[j]
-            of_all += weight
-            above = predictions[i] > predictions[j]
-            ordered += weight * (above + 0.5 * (predictions[i] == predictions[j]))
-    return ordered / of_all if of_all else None
-
-
-def group_auc(records, average):
-    areas, sizes = [], []
-    for group in {each[0] for each in records}:
-        _, labels, predictions, weights = zip(
-            *(each for each in records if each[0] == group), strict=True
-        )
-        area = auc_of_pairs(labels, predictions, weights)
-        if area is not None:
-            areas.append(area)
-            sizes.append(sum(weights) if average == "records" else 1)
-    return np.average(areas, weights=sizes) if areas else np.nan
-
-
-GROUPS = st.sampled_from([0, 1, -1, 2**40, 2**40 + 1, -(2**62), 2**62 + 1])
-PREDICTIONS = st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0])
-SCORES = st.one_of(PREDICTIONS, st.sampled_from([np.inf, -np.inf]))
-RECORDS = st.lists(st.tuples(GROUPS, st.integers(0, 1), PREDICTIONS), min_size=1, max_size=30)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(GROUPS, st.integers(0, 1), SCORES), min_size=1, max_size=30),
-    st.data(),
-    st.sampled_from(["records", "groups"]),
-)
-def test_group_auc_counts_the_ordered_pairs_of_each_group(records, data, average):
-    weights = data.draw(
-        st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=len(records), max_size=len(records))
-    )
-    weighed = [(*each, weight) for each, weight in zip(records, weights, strict=True)]
-    metric = GroupAUC(by="user", average=average)
-    cut = data.draw(st.integers(0, len(records)))
-    for part in (weighed[:cut], weighed[cut:]):
-        if part:
-            groups, labels, predictions, weight = (
-                np.array(column) for column in zip(*part, strict=True)
-            )
-            metric.update_state(labels[:, None], predictions, weight, groups=groups)
-    np.testing.assert_allclose(metric.result(), group_auc(weighed, average), rtol=1e-9)
-
-
-def test_metrics_of_several_workers_are_those_of_all_records(module):
-    made = evaluator_of(
-        module,
-        lambda: {
-            "by_user": GroupAUC(by="user"),
-            "auc": keras.metrics.AUC(),
-            "calibration": Calibration(),
-            "log_loss": LogLoss(),
-        },
-    )
-
-    @settings(max_examples=20, deadline=None)
-    @given(RECORDS, st.lists(st.integers(0, 30), max_size=3))
-    def check(records, cuts):
-        merged = MergedStates()
-        for worker, part in enumerate(np.split(np.arange(len(records)), sorted(cuts))):
-            made.reset()
-            if part.size:
-                made.add(batch([records[i] for i in part]))
-            merged.add(made.states(), f"worker-{worker}")
-        # As a master that was killed has it again.
-        again = MergedStates.__new__(MergedStates)
-        again.__setstate__(merged.__getstate__())
-        result = made.finish(again.to_message())
-        _, labels, predictions = (np.array(column, np.float64) for column in zip(*records))  # noqa: B905
-        expected = group_auc([(*each, 1.0) for each in records], "records")
-        np.testing.assert_allclose(result["by_user"], expected, rtol=1e-9)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            calibration = predictions.sum() / labels.sum() if labels.any() else np.nan
-        np.testing.assert_allclose(result["calibration"], calibration)
-        clipped = np.clip(predictions, 1e-7, 1 - 1e-7)
-        loss = -np.log(np.where(labels == 1, clipped, 1 - clipped)).mean()
-        np.testing.assert_allclose(result["log_loss"], loss, rtol=1e-7)
-
-    check()
 
 
 def value_of(metric, labels, predictions):

@@ -111,19 +111,21 @@ def test_a_collapsed_model_has_no_hits_in_batches_of_any_size(batch, dim):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("output", ["query", "candidate"])
-def test_a_score_that_is_not_finite_is_no_hit(value, output):
+@pytest.mark.parametrize("compiled", [lambda function: function, tf.function])
+def test_a_score_that_is_not_finite_is_no_hit(value, output, compiled):
     metric = FactorizedTopK([1, 4])
+    update = compiled(metric.update_state)
     outputs = {"query": np.ones((2, DIM)), "candidate": np.ones((2, DIM))}
     outputs = {name: each.astype(np.float32) for name, each in outputs.items()}
     outputs[output][1] = value
     outputs["corpus"] = np.zeros((2, 1, DIM), np.float32)
     labels = {"candidate": tf.constant([7, 8]), "corpus": tf.constant([[7], [8]])}
-    metric.update_state(labels, outputs)
+    update(labels, outputs)
     assert np.isnan([float(each) for each in metric.result().values()]).all()
     metric.reset_state()
     outputs[output][1] = 1.0
     outputs["corpus"][1] = np.nan  # of another candidate: it counts as better
-    metric.update_state(labels, outputs)
+    update(labels, outputs)
     found = {name: float(each) for name, each in metric.result().items()}
     assert found == {"recall_at_1": 0.5, "recall_at_4": 1.0, "mrr": 0.75}
 
