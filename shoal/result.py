@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import html
-import importlib
 import json
 import pickle
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from shoal.base.by_value import PICKLE, Kept, Parts, classes_of, python_version
 from shoal.base.job_folder import JobFolder
+from shoal.base.libraries import library
 from shoal.base.metrics_columns import TYPES
 from shoal.base.wholefile import reading
 from shoal.base.words import near
@@ -152,7 +152,7 @@ class JobResult:
                 "there is nothing to plot: the job has no evaluation; give validation_data"
             )
         if axes is None:
-            pyplot = _library("matplotlib.pyplot", "plot()", "matplotlib")
+            pyplot = library("matplotlib.pyplot", "plot()", "matplotlib")
             _, axes = pyplot.subplots()
         course = self.history
         for name in sorted(course.keys() - {"version", "epoch", "records"}):
@@ -179,7 +179,7 @@ class JobResult:
                 + (f", but a SavedModel, {used}" if export.manifest["saved_model"] else "")
                 + ": the report of shoal check says why"
             )
-        keras = _library("keras", "load()", "'shoal[cpu]'")
+        keras = library("keras", "load()", "'shoal[cpu]'")
         given = JobFolder(Path(self.job_dir)).given / PICKLE
         return keras.saving.load_model(
             Path(str(self.output), name), _classes_in(given) if given.is_file() else None
@@ -218,7 +218,7 @@ class JobResult:
         found = _table(export, name)
         wanted = np.asarray(ids)
         if wanted.size and all(isinstance(each, str | bytes) for each in wanted.flat):
-            bags = _library("shoal.bags", "embedding() of strings", "'shoal[cpu]'")
+            bags = library("shoal.bags", "embedding() of strings", "'shoal[cpu]'")
             wanted = bags.integers_of(wanted.tolist())
         if wanted.dtype.kind not in "iu":
             raise UserError(f"ids must be integers or strings, not {wanted.dtype}")
@@ -338,7 +338,7 @@ def read_metrics(folder: Path, *, awaited: bool = False) -> pd.DataFrame:
     Its column `time` is of timestamps in UTC. awaited: without the file there are no rows yet.
     Raises UserError without pandas, or if there is no such file.
     """
-    pandas = _library("pandas", "a table of the metrics", "pandas")
+    pandas = library("pandas", "a table of the metrics", "pandas")
     path = JobFolder(folder).metrics
     try:
         frame = pandas.read_csv(path)
@@ -371,17 +371,6 @@ def _classes_in(path: Path) -> dict[str, Any]:
     parts: Parts = pickle.loads(kept.parts)
     found = dict(parts.custom_objects)
     return found if parts.model is None else found | dict(classes_of(parts.model()))
-
-
-def _library(name: str, what: str, package: str) -> Any:
-    """A library that is loaded when it is first used: who reads results needs none.
-
-    Raises UserError if it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"{what} needs {package}: pip install {package} ({error})") from error
 
 
 def _table(export: Export, name: str) -> ExportTable:

@@ -48,14 +48,14 @@ def run(command: str, arguments: dict[str, Any]) -> JobResult:
     Raises UserError if the job cannot be started, JobFailedError if it does not succeed.
     """
     display: Display = arguments.pop("display") or default_display()
-    with _in_python():
+    with in_python_words():
         given = _given(command, arguments)
     return _run(given, display)
 
 
 def start(command: str, arguments: dict[str, Any]) -> Job:
     """As `run`; the job goes on when this returns."""
-    with _in_python():
+    with in_python_words():
         if arguments.pop("display") is not None:
             raise UserError("display is not for wait=False: the job's status() tells how it goes")
         given = _given(command, arguments)
@@ -64,11 +64,15 @@ def start(command: str, arguments: dict[str, Any]) -> Job:
 
 def _run(given: _Given, display: Display, interruptions: Interruptions | None = None) -> JobResult:
     with (
-        _in_python(),
+        in_python_words(),
         _written(given, _beside(given.config), display) as (config, written),
         _in_its_place(config, given) as config,
     ):
-        result = run_job(config, display, interruptions, written)
+        return succeeded(run_job(config, display, interruptions, written))
+
+
+def succeeded(result: JobResult) -> JobResult:
+    """The result of a job that has succeeded. Raises JobFailedError of any other."""
     if result.state != "succeeded":
         failure = result.failure or {"message": _unsuccessful(result)}
         text = "\n".join(filter(None, (in_python(failure["message"]), failure.get("traceback"))))
@@ -78,7 +82,7 @@ def _run(given: _Given, display: Display, interruptions: Interruptions | None = 
 
 def checking(arguments: dict[str, Any]) -> CheckReport:
     """The report of `shoal.check`. Raises UserError for what is found before the model is built."""
-    with _in_python():
+    with in_python_words():
         given = _given("check", arguments)
         # One batch is read.
         most = given.config.minibatch_size
@@ -87,7 +91,7 @@ def checking(arguments: dict[str, Any]) -> CheckReport:
 
 
 @contextmanager
-def _in_python() -> Iterator[None]:
+def in_python_words() -> Iterator[None]:
     """A wrong input is told by the names of the arguments."""
     try:
         yield

@@ -27,6 +27,7 @@ from shoal.client.display import Display
 from shoal.client.local import run_job
 from shoal.client.processes import job_processes
 from shoal.config.job import JobConfig
+from tests.waiting import until
 
 ARGUMENTS = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]
 
@@ -287,6 +288,29 @@ def test_a_job_that_is_not_waited_for_is_asked_and_stopped(project, scripted):
     assert "stopping; interrupt again to kill the job at once" in job.messages
     assert job_processes(job.job_dir / "job.json") == []
     assert job.logs() == ""
+
+
+def test_a_job_that_another_program_began_is_asked_and_stopped(project, scripted, request):
+    """As after a restart of a notebook's kernel."""
+    scripted("wait")
+    fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    begun = shoal.train(**fields, wait=False)
+    request.addfinalizer(begun.stop)  # else a failed test waits for it
+    until("the master", lambda: "tasks" in begun.status())
+    job = shoal.attach("model")
+    assert (job.name, job.job_dir) == ("model", begun.job_dir)
+    until("its answer", lambda: "tasks 1/4" in job.status())
+    assert job.running
+    assert "1.0 s: worker-0 died" in job.messages
+    assert shoal.jobs()["state"]["model"] == "running"
+    job.stop()
+    for each in (job, begun):
+        with pytest.raises(shoal.JobFailedError, match=r"^the job was stopped$") as caught:
+            each.result()
+        assert caught.value.result.state == "stopped"
+    assert shoal.attach("model").state == "stopped"
+    with pytest.raises(shoal.UserError, match=r"^job model does not run: it has ended: stopped$"):
+        job.stop()
 
 
 def test_a_job_that_was_not_waited_for_gives_its_result(project, scripted):
