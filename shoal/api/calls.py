@@ -20,13 +20,13 @@ from shoal.client import by_value
 from shoal.client.claim import numbered
 from shoal.client.display import Display, default_display
 from shoal.client.following import Interruptions
-from shoal.client.frames import is_path, write_data
 from shoal.client.inspection import CheckReport, checked_report
 from shoal.client.local import run_job
 from shoal.cluster import given_model
 from shoal.config.flags import kind_of
 from shoal.config.job import JobConfig, fields_of
 from shoal.config.signatures import checked, in_python
+from shoal.data.frames import is_path, write_data
 from shoal.errors import UserError
 from shoal.result import JobFailedError, JobResult
 
@@ -34,7 +34,7 @@ AnyPath = str | os.PathLike[str]
 """A path, a pattern or a URL."""
 
 Data = Any
-"""A path, or an object with records: what `client/frames.py` takes. Its type would import it."""
+"""A path, or an object with records: what `data/frames.py` takes. Its type would import it."""
 
 DATA = ("training_data", "validation_data", "prediction_data")
 

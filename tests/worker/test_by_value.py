@@ -13,8 +13,8 @@ from shoal.base.by_value import MODEL_DEF
 from shoal.client import by_value
 from shoal.client.by_value import write_model
 from shoal.client.checks import check_model
-from shoal.client.frames import write_data
 from shoal.config.job import JobConfig
+from shoal.data.frames import write_data
 from shoal.errors import UserError
 from shoal.layers import Embedding
 from shoal.optimizers import RowwiseAdagrad
