@@ -24,7 +24,7 @@ from shoal.client.inspection import CheckReport, checked_report
 from shoal.client.local import run_job
 from shoal.cluster import given_model
 from shoal.config.flags import kind_of
-from shoal.config.job import JobConfig, fields_of
+from shoal.config.job import CHECK_FLAGS, JobConfig, fields_of
 from shoal.config.signatures import checked, in_python
 from shoal.data.frames import is_path, write_data
 from shoal.errors import UserError
@@ -84,6 +84,8 @@ def checking(arguments: dict[str, Any]) -> CheckReport:
     """The report of `shoal.check`. Raises UserError for what is found before the model is built."""
     with in_python_words():
         given = _given("check", arguments)
+        looked_at = {name: getattr(given.config, name) for name in ("command", *CHECK_FLAGS)}
+        given = dataclasses.replace(given, config=JobConfig(**looked_at))
         # One batch is read.
         most = given.config.minibatch_size
         with _written(given, None, default_display(), most) as (config, _):
@@ -134,7 +136,7 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
 
     Raises UserError for a wrong type, or without a model.
     """
-    known = {field.name: field for field in fields_of(command)}
+    known = {each.name: each for each in fields_of("train" if command == "check" else command)}
     kept = None
     if isinstance(arguments.get("restore_from"), JobResult):
         arguments, kept = _restored(arguments, arguments["restore_from"])

@@ -42,6 +42,7 @@ CHECK_FLAGS = (
     "model_zoo",
     "model_params",
     "training_data",
+    "validation_data",
     "minibatch_size",
     "num_ps",
     "embedding_threshold",
@@ -54,7 +55,7 @@ CHECK_FLAGS = (
 """The fields that are flags of `shoal check`, which starts no job."""
 
 PLAN_FLAGS = (
-    *(name for name in CHECK_FLAGS if name != "num_ps"),
+    *(name for name in CHECK_FLAGS if name not in ("num_ps", "validation_data")),
     *("num_epochs", "accumulate", "num_minibatches_per_task"),
     *("durability", "log_place", "log_mb"),
 )

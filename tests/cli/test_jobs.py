@@ -415,7 +415,14 @@ def test_help_tells_each_argument(command):
 def test_check_returns_what_it_found(project):
     """Without TensorFlow's part, which is tested as a command."""
     with pytest.raises(shoal.UserError, match=r"^model_def: .*model.py defines no nothing"):
-        shoal.check(model_def="model.nothing")
+        shoal.check(model_def="model.nothing", num_workers=2, output="out", display=Recorder())
+    given = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    with pytest.raises(
+        shoal.UserError, match=r"^validation_data: there is no file or folder .*nothing.csv"
+    ):
+        shoal.check(**given, validation_data="nothing.csv")
+    with pytest.raises(shoal.UserError, match=r"^sync_late works only with sync=True"):
+        shoal.check(**given, sync_late="fold")
     found = shoal.check(model_def="model.custom_model")
     assert not found
     assert "custom_model() of model.py returned NoneType, not a keras.Model" in repr(found)

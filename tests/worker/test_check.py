@@ -311,6 +311,16 @@ def test_features_that_keras_would_cast_are_noted(inspect):
     assert "gives float64 as feature 'item', and the model's input takes int64" in str(report.lines)
 
 
+def test_validation_data_are_tried_too(inspect, parquet):
+    later = {"user": np.arange(40), "item": np.arange(40) + 9, "clicked": np.arange(40) % 2}
+    report = inspect(GOOD, validation_data=parquet("later.parquet", **later))
+    assert report.faults == []
+    assert "\n  of 40 records of the validation data: loss 0.69" in "\n".join(report.lines)
+    beyond = parquet("beyond.parquet", **later | {"item": np.arange(40) + 70_000})
+    (fault,) = inspect(GOOD, validation_data=beyond).faults
+    assert "embedding 'items' was given the id 70000: its ids go from 0 to 69999" in fault
+
+
 def test_without_data_a_functional_model_is_looked_at(inspect):
     report = inspect(GOOD, training_data="")
     assert report.faults == []

@@ -132,6 +132,12 @@ class JobData:
             )
         return self._pipelines[mode]
 
+    def feed(self, mode: str) -> str:
+        """The function that gives the features of a mode, and of which data, in words."""
+        module = self._module
+        source = self.pipeline(mode).first_source
+        return f"{FLAGS[mode]}, {source}: {module.describe(module.feed_name)}"
+
     def order(self, task: pb.Task) -> Shuffled | None:
         """The order of the records of a task; None for that of the data."""
         return Shuffled.of(task, self._config.seed)
