@@ -26,7 +26,7 @@ from shoal.cluster import given_model
 from shoal.config.flags import kind_of
 from shoal.config.job import CHECK_FLAGS, JobConfig, fields_of
 from shoal.config.signatures import checked, in_python
-from shoal.data.frames import is_path, write_data
+from shoal.data.frames import is_path, split_data, write_data
 from shoal.errors import UserError
 from shoal.result import JobFailedError, JobResult
 
@@ -47,8 +47,9 @@ def run(command: str, arguments: dict[str, Any]) -> JobResult:
 
     Raises UserError if the job cannot be started, JobFailedError if it does not succeed.
     """
-    display: Display = arguments.pop("display") or default_display()
     with in_python_words():
+        shown = default_display(arguments.pop("verbose"))
+        display: Display = arguments.pop("display") or shown
         given = _given(command, arguments)
     return _run(given, display)
 
@@ -56,6 +57,7 @@ def run(command: str, arguments: dict[str, Any]) -> JobResult:
 def start(command: str, arguments: dict[str, Any]) -> Job:
     """As `run`; the job goes on when this returns."""
     with in_python_words():
+        arguments.pop("verbose")  # nothing is shown
         if arguments.pop("display") is not None:
             raise UserError("display is not for wait=False: the job's status() tells how it goes")
         given = _given(command, arguments)
@@ -143,6 +145,7 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
     if isinstance(given := arguments.get("continue_from"), JobResult):
         arguments = arguments | {"continue_from": given.job_dir}
     model = {n: arguments[n] for n in by_value.NAMES if arguments.get(n) is not None}
+    arguments = _split(arguments)
     frames = {n: arguments[n] for n in DATA if n in arguments and not is_path(arguments[n])}
     values: dict[str, Any] = {}
     for name, field in known.items():
@@ -169,6 +172,25 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
     if model:
         values["model_def"] = MODEL_DEF
     return _Given(JobConfig(command=command, **values), model, kept, frames)
+
+
+def _split(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with the last records of the training data as validation data, if so wanted.
+
+    Raises UserError.
+    """
+    fraction = checked("validation_split", arguments.get("validation_split", 0.0), float)
+    if not fraction:
+        return arguments
+    if not is_path(arguments["validation_data"]) or arguments["validation_data"]:
+        raise UserError("validation_split: validation_data is given, too: remove one of them")
+    if is_path(arguments["training_data"]):
+        raise UserError(
+            "validation_split is for data that the program holds, such as a DataFrame, and "
+            "training_data is a path: give validation_data"
+        )
+    first, last = split_data("training_data", arguments["training_data"], fraction)
+    return arguments | {"training_data": first, "validation_data": last}
 
 
 def _restored(arguments: dict[str, Any], result: JobResult) -> tuple[dict[str, Any], Path | None]:

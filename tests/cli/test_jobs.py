@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,12 +22,12 @@ from click.testing import CliRunner
 import shoal
 from shoal.api import jobs
 from shoal.cli.main import main
-from shoal.client.by_value import NAMES
 from shoal.client.claim import numbered
 from shoal.client.display import Display
 from shoal.client.local import run_job
 from shoal.client.processes import job_processes
 from shoal.config.job import JobConfig
+from tests.docs.test_flags import OWN
 from tests.waiting import until
 
 ARGUMENTS = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]
@@ -385,6 +386,26 @@ def test_data_of_a_program_are_in_the_job_s_folder(project, scripted):
     assert recorder.events[0].startswith("training_data: 2 records, ")
 
 
+def test_the_last_records_of_a_program_s_data_are_validation_data(project, scripted, capsys):
+    scripted("succeed")
+    data = pd.DataFrame({"a": range(10), "label": [0, 1] * 5})
+    fields = {"model_def": "model.custom_model", "validation_split": 0.25}
+    given = shoal.train(**fields, training_data=data, verbose=0).job_dir / "given"
+    # As Keras rounds.
+    assert pd.read_parquet(given / "training_data.parquet")["a"].tolist() == [*range(7)]
+    assert pd.read_parquet(given / "validation_data.parquet")["a"].tolist() == [7, 8, 9]
+    assert capsys.readouterr() == ("", "")
+    for more, message in (
+        ({"training_data": "train.csv"}, "^validation_split is for data that the program holds"),
+        ({"training_data": data, "validation_data": data}, r"^validation_split: .* is given, too"),
+        ({"training_data": data[:1]}, "^validation_split: 0.25 of 1 record leaves none for train"),
+        ({"training_data": data, "validation_split": 2}, "must be between 0 and 1, not 2$"),
+        ({"training_data": data, "verbose": 3}, '^verbose must be "auto", 0, 1 or 2, not 3$'),
+    ):
+        with pytest.raises(shoal.UserError, match=message):
+            shoal.train(**fields | more)
+
+
 def test_a_result_is_shown_in_lines(project, scripted):
     scripted("succeed")
     fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
@@ -406,7 +427,7 @@ def test_help_tells_each_argument(command):
     assert parameters["minibatch_size"].default == 256
     text = pydoc.render_doc(function, renderer=pydoc.plaintext)
     for name in parameters:
-        assert f"  {name}: " in text or name in {*NAMES, "display", "wait"}
+        assert f"  {name}: " in text or name in OWN
     assert "  minibatch_size: Records per step of one worker." in text
     assert "--" not in text
 

@@ -68,7 +68,7 @@ def test_help_is_in_sentences():
         assert len(text) < 420, f"the help of {flag(field.name)} is long"
 
 
-OWN = {*NAMES, "display", "wait"}
+OWN = {*NAMES, "display", "validation_split", "verbose", "wait"}
 """Arguments of the Python API that are no flags."""
 
 
