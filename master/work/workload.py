@@ -8,6 +8,7 @@ leases.py's. No I/O, no clock.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 from shoal.config.flags import flag
@@ -40,6 +41,9 @@ _NEEDED_DATA: dict[str, tuple[str, ...]] = {
     "predict": ("prediction_data",),
 }
 
+
+MOST_EPOCHS = 20
+"""After which the model is evaluated without being asked for, of all epochs of a job."""
 
 LEAST_AHEAD = 2
 """Training tasks a worker that should be known beforehand, while there is more to be described."""
@@ -102,7 +106,7 @@ class Workload:
             sources,
             complete=complete,
             records_per_task=self._config.records_per_task,
-            every_versions=self._config.evaluation_steps if sources else 0,
+            every_versions=max(self._config.evaluation_steps, 0) if sources else 0,
             next_id=self._next_id,
             minibatch_size=self._config.minibatch_size,
         )
@@ -368,11 +372,19 @@ class Workload:
     def _take_training(self, version: int, requester: Requester) -> Task | None:
         epoch = self.board.epoch
         task = self.board.take(requester)
-        # A rule that watches evaluations gets one an epoch where none were asked for.
-        watched = self.rules.watch and not self._config.evaluation_steps
-        if watched and self.board.epoch > epoch and self._config.validation_data:
+        if self.board.epoch > epoch and self._config.validation_data and self._epoch_counts:
             self.evaluations.request(version, epoch)
         return task
+
+    @property
+    def _epoch_counts(self) -> bool:
+        """Whether the model is evaluated at the end of the epoch before this one."""
+        if self._config.evaluation_steps > 0:
+            return False
+        every = math.ceil(self._config.num_epochs / MOST_EPOCHS)
+        by_default = self._config.evaluation_steps < 0 and self.board.epoch % every == 0
+        # A rule that watches evaluations gets one an epoch.
+        return by_default or bool(self.rules.watch)
 
     # ------------------------------------------------------------ taking back
 

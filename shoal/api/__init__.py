@@ -96,7 +96,7 @@ def train(
     continue_from: AnyPath | JobResult = "",
     only_new: bool = False,
     latest: AnyPath = "",
-    evaluation_steps: int = 0,
+    evaluation_steps: int = -1,
     evaluation_workers: int = 0,
     output: AnyPath = "",
     export: str = "keras,savedmodel",

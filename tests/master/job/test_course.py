@@ -17,7 +17,7 @@ from shoal.master.work.outcomes import (
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, exited, finish_next, take, w
+from tests.master.strategies import begun, confirm, exited, finish_next, take, w
 
 DATA = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 10),))
 NO_STATES = StatesComputed(pb.MetricStates())
@@ -59,6 +59,24 @@ def test_a_round_starts_while_there_is_something_left_to_train(left):
     job.heartbeat(w(0), 0, Heartbeat(task.id, 5, version=6), 1.0)
     job.task_reported(w(0), 0, task.id, Done(), 6, 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps", "expected"),
+    [
+        (3, -1, [0, 1, 2]),
+        (3, 0, [2]),
+        (40, -1, [*range(1, 40, 2)]),
+        (41, -1, [*range(2, 40, 3), 40]),
+    ],
+)
+def test_the_model_is_evaluated_at_the_end_of_twenty_epochs_at_most(epochs, steps, expected):
+    job = begun(DATA, validation_data="v", num_epochs=epochs, evaluation_steps=steps)
+    while not job.ended:
+        task = take(job, w(0))
+        job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
+        confirm(job, 1.0)
+    assert [result.epoch for result in job.work.evaluation_results] == expected
 
 
 def test_what_an_export_will_lack_is_among_the_messages():
