@@ -1705,7 +1705,7 @@ class JobStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EvaluationResult(_message.Message):
-    __slots__ = ("version", "epoch", "metrics", "records")
+    __slots__ = ("version", "epoch", "metrics", "records", "loss")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1717,11 +1717,13 @@ class EvaluationResult(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
     version: int
     epoch: int
     metrics: _containers.ScalarMap[str, float]
     records: int
-    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., records: _Optional[int] = ...) -> None: ...
+    loss: float
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., records: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class Ledger(_message.Message):
     __slots__ = ("total", "trained_once", "repeated", "failed", "pending")

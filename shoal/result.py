@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -46,7 +47,7 @@ class JobResult:
     state: "succeeded", "degraded" (it came to its end, and updates stay lost), "failed" or
         "stopped".
     metrics: of the last evaluation, by name; None stands for a NaN.
-    evaluations: all of them, {version, epoch, metrics, records}.
+    evaluations: all of them, {version, epoch, metrics, records, loss}.
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
     bad_records: records given up, {data, source, record, place, error}.
@@ -126,9 +127,11 @@ class JobResult:
 
     @property
     def history(self) -> dict[str, list[Any]]:
-        """The evaluations as columns: version, epoch, records, and each metric by its name.
+        """The evaluations as columns, by default one at the end of each epoch, as Keras has them.
 
-        A metric that an evaluation has not, or that was no number, is None there.
+        version, epoch, records; loss: that of training since the evaluation before, on average;
+        val_loss, val_NAME: the metrics of the validation data. What an evaluation has not, or was
+        no number, is None there.
         """
         return course_of(self.evaluations)
 
@@ -138,7 +141,7 @@ class JobResult:
         return read_metrics(Path(self.job_dir))
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the metrics of the evaluations over the model's versions; returns matplotlib's axes.
+        """Draw `history` over the model's versions; returns matplotlib's axes.
 
         axes: where; new ones by default. Raises UserError without matplotlib, or if the job has
         evaluated nothing.
@@ -153,6 +156,8 @@ class JobResult:
         course = self.history
         for name in sorted(course.keys() - {"version", "epoch", "records"}):
             values = [float("nan") if each is None else each for each in course[name]]
+            if all(map(math.isnan, values)):
+                continue
             axes.plot(course["version"], values, marker="o", label=name)
         axes.set_xlabel("version of the model (pushes)")
         axes.set_title(self.job_name)
@@ -327,6 +332,7 @@ def course_of(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Evaluations as columns, see JobResult.history."""
     names = sorted({name for each in evaluations for name in each["metrics"]})
     columns = {
-        name: [each[name] for each in evaluations] for name in ("version", "epoch", "records")
+        name: [each.get(name) for each in evaluations]
+        for name in ("version", "epoch", "records", "loss")
     }
-    return columns | {n: [each["metrics"].get(n) for each in evaluations] for n in names}
+    return columns | {f"val_{n}": [each["metrics"].get(n) for each in evaluations] for n in names}

@@ -203,7 +203,11 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         last = job.work.evaluation_results[-1]
         status.last_evaluation.CopyFrom(
             pb.EvaluationResult(
-                version=last.version, epoch=last.epoch, metrics=last.metrics, records=last.records
+                version=last.version,
+                epoch=last.epoch,
+                metrics=last.metrics,
+                records=last.records,
+                loss=last.loss,
             )
         )
     if phases.failure is not None:

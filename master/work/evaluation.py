@@ -120,12 +120,14 @@ class EvaluationResult:
 
     version: model version at the round's start.
     epoch: training epoch at the round's start, from 0.
+    loss: in training since the round before, on average; None if that is no number.
     """
 
     version: int
     epoch: int
     metrics: dict[str, float]
     records: int
+    loss: float | None = None
 
 
 @dataclass
@@ -309,11 +311,16 @@ class Evaluations:
         current.finish = TaskQueue([finish], self._next_id)
 
     def metrics_in(
-        self, task: Task, metrics: dict[str, float], version: int, epoch: int
+        self,
+        task: Task,
+        metrics: dict[str, float],
+        version: int,
+        epoch: int,
+        loss: float | None = None,
     ) -> EvaluationResult:
         """End the round with its numbers, and start the next if one is due.
 
-        version, epoch: of the model now, for the next round.
+        version, epoch: of the model now, for the next round. loss: as of EvaluationResult.
 
         Raises KeyError if the FINISH_EVALUATION task is not leased.
         """
@@ -321,7 +328,7 @@ class Evaluations:
         assert current.finish is not None
         current.finish.complete(task.id)
         result = EvaluationResult(
-            current.version, current.epoch, metrics, current.tasks.records_total
+            current.version, current.epoch, metrics, current.tasks.records_total, loss
         )
         self.results.append(result)
         self.course.append(result)

@@ -214,6 +214,16 @@ class TaskBoard:
         """Whether something comes behind what was opened."""
         return not self.all_known or self.epoch + 1 < self._epochs.count
 
+    @property
+    def between_epochs(self) -> bool:
+        """Whether the next task that is taken is the first one of another epoch."""
+        return self._epoch_given_out and not (self._lost or self._stopped)
+
+    @property
+    def _epoch_given_out(self) -> bool:
+        nothing = not self._requeued and not self._queue
+        return nothing and self.all_known and self._another_epoch
+
     def more_than(self, count: int) -> bool:
         """Whether more than `count` tasks of this epoch and the next can still be taken."""
         left = len(self._lost)
@@ -241,7 +251,7 @@ class TaskBoard:
         return replace(task, windows=self._epochs.windows.of(task.span))
 
     def _next(self, requester: Requester) -> Task | None:
-        if not self._requeued and not self._queue and self.all_known and self._another_epoch:
+        if self._epoch_given_out:
             self._open_epoch(self.epoch + 1)
         return pick(self._requeued, requester) or self._queue.take(requester)
 

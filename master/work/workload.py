@@ -80,6 +80,7 @@ class Workload:
         self.rules = Rules()
         self.board = self._training(())
         self.evaluations = self._rounds(())
+        self._evaluated_epoch = -1  # the last one at whose end a round was requested
         self.follow_ups = FollowUps(self._next_id)
         self.failures = RangeFailures(config.max_bad_records, record)
 
@@ -325,6 +326,7 @@ class Workload:
         self.description.resume()
         self.board.resume(in_model, times, version)
         self.evaluations.resume(version)
+        self._evaluated_epoch = -1
         self.follow_ups.resume(self.rules, self.evaluations.course)
 
     # ------------------------------------------------------------ giving out
@@ -337,6 +339,9 @@ class Workload:
             return None
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
             return self._queue.take(requester)
+        if phase == Phase.TRAINING and self._ends_epoch:
+            self._evaluated_epoch = self.epoch
+            self.evaluations.request(version, self.epoch)
         duty = requester.duty if phase == Phase.TRAINING else Duty.ALL
         task = None
         if duty != Duty.TRAINING:
@@ -346,7 +351,7 @@ class Workload:
             task = self.description.take(requester)
         if task is None and phase == Phase.TRAINING:
             if duty != Duty.EVALUATION:
-                task = self._take_training(version, requester)
+                task = self.board.take(requester)
             task = task or self.description.take(requester)
         return task
 
@@ -359,30 +364,25 @@ class Workload:
         few = not self.board.more_than(LEAST_AHEAD * workers)
         return few or self.description.under_way < workers // 2
 
-    def take_ahead(self, version: int, requester: Requester, spare: int) -> Task | None:
+    def take_ahead(self, requester: Requester, spare: int) -> Task | None:
         """Lease a training task to a worker that has one, if more than `spare` are left.
 
         None also while something else is to be done first.
         """
         evaluates = requester.duty != Duty.TRAINING and not self.evaluations.idle
-        if evaluates or self._describes or not self.board.more_than(spare):
+        if evaluates or self._ends_epoch or self._describes or not self.board.more_than(spare):
             return None
-        return self._take_training(version, requester)
-
-    def _take_training(self, version: int, requester: Requester) -> Task | None:
-        epoch = self.board.epoch
-        task = self.board.take(requester)
-        if self.board.epoch > epoch and self._config.validation_data and self._epoch_counts:
-            self.evaluations.request(version, epoch)
-        return task
+        return self.board.take(requester)
 
     @property
-    def _epoch_counts(self) -> bool:
-        """Whether the model is evaluated at the end of the epoch before this one."""
-        if self._config.evaluation_steps > 0:
+    def _ends_epoch(self) -> bool:
+        """Whether the model is to be evaluated before the first task of the next epoch."""
+        if self._config.evaluation_steps > 0 or not self._config.validation_data:
+            return False
+        if not self.board.between_epochs or self._evaluated_epoch == self.epoch:
             return False
         every = math.ceil(self._config.num_epochs / MOST_EPOCHS)
-        by_default = self._config.evaluation_steps < 0 and self.board.epoch % every == 0
+        by_default = self._config.evaluation_steps < 0 and (self.epoch + 1) % every == 0
         # A rule that watches evaluations gets one an epoch.
         return by_default or bool(self.rules.watch)
 

@@ -217,8 +217,9 @@ class _Kept(Display):
                 self.evaluations.append(
                     {
                         "version": found.version,
-                        "epoch": status.epoch,
+                        "epoch": found.epoch,
                         "records": found.records,
                         "metrics": dict(found.metrics),
+                        "loss": found.loss if found.HasField("loss") else None,
                     }
                 )

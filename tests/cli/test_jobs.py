@@ -322,7 +322,7 @@ def test_a_job_that_was_not_waited_for_gives_its_result(project, scripted):
     with pytest.raises(shoal.UserError, match=r"^there is no .*run with metrics_seconds=0"):
         _ = job.metrics
     assert repr(job) == "Job model: succeeded"
-    assert job.history == {"version": [], "epoch": [], "records": []}
+    assert job.history == {"version": [], "epoch": [], "records": [], "loss": []}
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])

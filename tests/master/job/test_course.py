@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.master.job.job import Job
+from shoal.master.job.status import status_message
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import (
@@ -77,6 +78,18 @@ def test_the_model_is_evaluated_at_the_end_of_twenty_epochs_at_most(epochs, step
         job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
         confirm(job, 1.0)
     assert [result.epoch for result in job.work.evaluation_results] == expected
+
+
+def test_an_evaluation_has_the_loss_of_training_since_the_one_before():
+    job = begun(DATA, validation_data="v", num_epochs=3)
+    for losses in ([(1.0, 2), (4.0, 1)], [(0.5, 1)], [(float("inf"), 1)]):
+        for loss, batches in losses:
+            job.heartbeat(w(0), 0, Heartbeat(loss=loss, loss_batches=batches), 1.0)
+        while (task := take(job, w(0))).kind != pb.FINISH_EVALUATION:
+            job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
+        job.task_reported(w(0), 0, task.id, OUTCOMES[task.kind], 0, 1.0)
+    assert [result.loss for result in job.work.evaluation_results] == [2.0, 0.5, None]
+    assert not status_message(job, 1.0).last_evaluation.HasField("loss")
 
 
 def test_what_an_export_will_lack_is_among_the_messages():
