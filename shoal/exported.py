@@ -260,7 +260,9 @@ def _tensor(tf: Any, columns: Mapping[str, Column], name: str, specs: Mapping[st
 
 
 def _of_column(tf: Any, column: Column) -> Any:
-    if hasattr(column, "row_lengths"):
+    from shoal.data import ListColumn
+
+    if isinstance(column, ListColumn):
         return tf.RaggedTensor.from_row_lengths(_of_column(tf, column.values), column.row_lengths)
     return tf.constant(column, tf.string) if column.dtype == object else tf.constant(column)
 

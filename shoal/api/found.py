@@ -67,8 +67,9 @@ def _on_kubernetes(name: str, folder: JobFolder | None, namespace: str) -> Job |
     except UserError as error:
         known = [each.path.name for each in local_jobs.jobs_in(JOBS)]
         raise UserError(f"{error}{near(name, known)}") from error
-    if (result := of.result_of(handle)) is not None:
-        return result
+    ended: JobResult | None = of.result_of(handle)
+    if ended is not None:
+        return ended
     from shoal.dashboard.source import ClusterSource  # late: the Kubernetes library is large
 
     source = ClusterSource(handle)
