@@ -44,11 +44,11 @@ def test_a_notebook_shows_the_cell_and_the_message_alone(capsys, monkeypatch, tm
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # the shell sets its own
     shell = ipython.InteractiveShell.instance(colors="nocolor")
     try:
-        shell.run_cell("def begin():\n    shoal.train(num_epoch=2)\nimport shoal\nbegin()")
+        shell.run_cell("def begin():\n    shoal.train(epoch=2)\nimport shoal\nbegin()")
     finally:
         ipython.InteractiveShell.clear_instance()
     shown = capsys.readouterr().out
-    assert "UserError: shoal.train has no argument num_epoch (did you mean num_epochs?)" in shown
+    assert "UserError: shoal.train has no argument epoch (did you mean epochs?)" in shown
     assert "begin()" in shown
-    assert "----> 2     shoal.train(num_epoch=2)" in shown
+    assert "----> 2     shoal.train(epoch=2)" in shown
     assert "signatures.py" not in shown

@@ -164,11 +164,11 @@ class Evaluations:
         records_per_task: int,
         every_versions: int,
         next_id: TaskIds,
-        minibatch_size: int = 1,
+        batch_size: int = 1,
         complete: bool = True,
     ) -> None:
         self._sources = tuple(sources)
-        self._length = records_per_task, minibatch_size
+        self._length = records_per_task, batch_size
         self._complete = complete
         self._spans = cut(self._sources, *self._length) if complete else []
         self._bad: dict[str, set[int]] = {}

@@ -37,7 +37,7 @@ class TaskBoard:
     """Training tasks of all epochs, one epoch's queue at a time.
 
     sources: those that are known. complete: whether these are all there are.
-    records_per_task, epochs, seed, max_steps, minibatch_size, shuffle_tasks, shuffle_buffer: as
+    records_per_task, epochs, seed, max_steps, batch_size, shuffle_tasks, shuffle_buffer: as
         `Epochs` takes them.
     next_id: gives task ids.
 
@@ -61,7 +61,7 @@ class TaskBoard:
         seed: int,
         next_id: TaskIds,
         max_steps: int = 0,
-        minibatch_size: int = 1,
+        batch_size: int = 1,
         complete: bool = True,
         shuffle_tasks: bool = True,
         shuffle_buffer: int = 0,
@@ -74,7 +74,7 @@ class TaskBoard:
             "count": epochs,
             "seed": seed,
             "max_steps": max_steps,
-            "minibatch_size": minibatch_size,
+            "batch_size": batch_size,
             "shuffle_tasks": shuffle_tasks,
             "shuffle_buffer": shuffle_buffer,
         }

@@ -93,10 +93,10 @@ class Workload:
             sources,
             complete=complete,
             records_per_task=config.records_per_task,
-            epochs=config.num_epochs if sources else 0,
+            epochs=config.epochs if sources else 0,
             seed=config.seed,
             max_steps=self.rules.max_steps,
-            minibatch_size=config.minibatch_size,
+            batch_size=config.batch_size,
             next_id=self._next_id,
             shuffle_tasks=config.shuffles_tasks,
             shuffle_buffer=config.shuffle_buffer,
@@ -109,7 +109,7 @@ class Workload:
             records_per_task=self._config.records_per_task,
             every_versions=max(self._config.evaluation_steps, 0) if sources else 0,
             next_id=self._next_id,
-            minibatch_size=self._config.minibatch_size,
+            batch_size=self._config.batch_size,
         )
 
     # ------------------------------------------------------------ reading
@@ -296,9 +296,7 @@ class Workload:
         if phase == Phase.EVALUATING:
             self.evaluations.request(version, self.epoch)
         elif phase == Phase.PREDICTING:
-            spans = cut(
-                self._prediction, self._config.records_per_task, self._config.minibatch_size
-            )
+            spans = cut(self._prediction, self._config.records_per_task, self._config.batch_size)
             before = itertools.accumulate(map(len, spans), initial=0)
             tasks = [
                 Task(self._next_id(), pb.PREDICT, span, position=position)
@@ -381,7 +379,7 @@ class Workload:
             return False
         if not self.board.between_epochs or self._evaluated_epoch == self.epoch:
             return False
-        every = math.ceil(self._config.num_epochs / MOST_EPOCHS)
+        every = math.ceil(self._config.epochs / MOST_EPOCHS)
         by_default = self._config.evaluation_steps < 0 and (self.epoch + 1) % every == 0
         # A rule that watches evaluations gets one an epoch.
         return by_default or bool(self.rules.watch)

@@ -89,7 +89,7 @@ def checking(arguments: dict[str, Any]) -> CheckReport:
         looked_at = {name: getattr(given.config, name) for name in ("command", *CHECK_FLAGS)}
         given = dataclasses.replace(given, config=JobConfig(**looked_at))
         # One batch is read.
-        most = given.config.minibatch_size
+        most = given.config.batch_size
         with _written(given, None, default_display(), most) as (config, _):
             return checked_report(config)
 

@@ -252,8 +252,8 @@ def _figures(status: pb.JobStatus, course: Course) -> dict[str, str]:
     """
     figures = {}
     if status.ledger.total:
-        epoch = min(status.epoch + 1, status.num_epochs)
-        figures["epoch"] = f"{epoch}/{status.num_epochs}"
+        epoch = min(status.epoch + 1, status.epochs)
+        figures["epoch"] = f"{epoch}/{status.epochs}"
     if status.state in ("training", "predicting"):
         figures["samples/s"] = f"{status.samples_per_second:,.0f}"
     if course.loss is not None:

@@ -43,7 +43,7 @@ CHECK_FLAGS = (
     "model_params",
     "training_data",
     "validation_data",
-    "minibatch_size",
+    "batch_size",
     "num_ps",
     "embedding_threshold",
     "table",
@@ -56,7 +56,7 @@ CHECK_FLAGS = (
 
 PLAN_FLAGS = (
     *(name for name in CHECK_FLAGS if name not in ("num_ps", "validation_data")),
-    *("num_epochs", "accumulate", "num_minibatches_per_task"),
+    *("epochs", "accumulate", "num_minibatches_per_task"),
     *("durability", "log_place", "log_mb"),
 )
 """The fields that are flags of `shoal plan`, which starts no job and tells --num-ps."""

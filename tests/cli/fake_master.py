@@ -28,7 +28,7 @@ def status(_request):
     return pb.JobStatus(
         job_name=config.job_name,
         state="training",
-        num_epochs=config.num_epochs,
+        epochs=config.epochs,
         tasks_done=1,
         tasks_total=4,
         ledger=pb.Ledger(total=100, trained_once=25, pending=75),

@@ -185,9 +185,9 @@ def test_the_python_api_works_in_a_thread(project, scripted):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_epoch": 2}, r"no argument num_epoch \(did you mean num_epochs\?\)"),
-        ({"num_epochs": "2"}, "^num_epochs must be of type int"),
-        ({"num_epochs": True}, "^num_epochs must be of type int"),
+        ({"epoch": 2}, r"no argument epoch \(did you mean epochs\?\)"),
+        ({"epochs": "2"}, "^epochs must be of type int"),
+        ({"epochs": True}, "^epochs must be of type int"),
         ({"restore": "x"}, "no argument restore"),
         ({}, "^shoal.train needs the argument model_def, or model$"),
         (
@@ -424,11 +424,11 @@ def test_help_tells_each_argument(command):
     parameters = inspect.signature(function).parameters
     assert "fields" not in parameters
     assert parameters["model_def"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert parameters["minibatch_size"].default == 256
+    assert parameters["batch_size"].default == 256
     text = pydoc.render_doc(function, renderer=pydoc.plaintext)
     for name in parameters:
         assert f"  {name}: " in text or name in OWN
-    assert "  minibatch_size: Records per step of one worker." in text
+    assert "  batch_size: Records per step of one worker." in text
     assert "--" not in text
 
 

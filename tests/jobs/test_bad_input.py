@@ -15,7 +15,7 @@ pytestmark = pytest.mark.job
 
 BROKEN = {
     "model_def": "broken.custom_model",
-    "minibatch_size": 50,
+    "batch_size": 50,
     "num_minibatches_per_task": 4,
     "relaunch_limit": 1,
 }
@@ -49,8 +49,8 @@ def test_wrong_commands_are_refused_before_anything_starts(tmp_path, clicks):
     def message(*more, **fields):
         return refused(tmp_path, *more, **(good | fields))
 
-    assert message("--num-epochs", "many") == (
-        "Error: Invalid value for '--num-epochs': 'many' is not a valid integer."
+    assert message("--epochs", "many") == (
+        "Error: Invalid value for '--epochs': 'many' is not a valid integer."
     )
     assert "No such option '--num-wroker'. (Did you mean" in message("--num-wroker", "2")
     missing = message(training_data=tmp_path / "nowhere")

@@ -186,7 +186,7 @@ def inspect(write_module, parquet):
                 model_def="clicks.custom_model",
                 model_zoo=folder,
                 job_dir=folder,
-                minibatch_size=100,
+                batch_size=100,
                 **given,
             )
         )

@@ -123,7 +123,7 @@ class JobData:
                     self._module,
                     mode,
                     FLAGS[mode],
-                    self._config.minibatch_size,
+                    self._config.batch_size,
                     self._spent,
                     self._patience,
                     EventTime.parse(self._config.event_time) if mode == TRAINING else None,
@@ -155,7 +155,7 @@ class JobData:
         """The first minibatch of the data of a mode."""
         with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
             source = self._reader(mode).first()
-        end = min(source.records, self._config.minibatch_size)
+        end = min(source.records, self._config.batch_size)
         return pb.Range(source=source.name, start=0, end=end)
 
     # ------------------------------------------------------------ describing

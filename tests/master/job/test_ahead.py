@@ -97,7 +97,7 @@ def test_an_evaluation_that_is_due_comes_first():
 def test_no_task_is_leased_ahead_of_an_evaluation_at_the_end_of_an_epoch():
     """With one worker the model is that of the epoch's end, as in Keras."""
     job = begun(
-        DataDescribed((Source("t", 40),), (Source("v", 10),)), num_epochs=2, validation_data="v.csv"
+        DataDescribed((Source("t", 40),), (Source("v", 10),)), epochs=2, validation_data="v.csv"
     )
     task = take(job, w(0))
     while not isinstance(after := job.task_ahead_wanted(w(0), 0, task.id, 1.0), Finished):

@@ -50,7 +50,7 @@ def test_the_last_pushes_of_training_start_no_round_beside_the_last():
 @pytest.mark.parametrize("left", ["a task", "an epoch", "a dead worker's rest"])
 def test_a_round_starts_while_there_is_something_left_to_train(left):
     epochs = 2 if left == "an epoch" else 1
-    job = begun(DATA, validation_data="v", evaluation_steps=5, num_workers=2, num_epochs=epochs)
+    job = begun(DATA, validation_data="v", evaluation_steps=5, num_workers=2, epochs=epochs)
     task = take(job, w(0))
     if left != "a task":
         take(job, w(1))
@@ -72,7 +72,7 @@ def test_a_round_starts_while_there_is_something_left_to_train(left):
     ],
 )
 def test_the_model_is_evaluated_at_the_end_of_twenty_epochs_at_most(epochs, steps, expected):
-    job = begun(DATA, validation_data="v", num_epochs=epochs, evaluation_steps=steps)
+    job = begun(DATA, validation_data="v", epochs=epochs, evaluation_steps=steps)
     while not job.ended:
         task = take(job, w(0))
         job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
@@ -81,7 +81,7 @@ def test_the_model_is_evaluated_at_the_end_of_twenty_epochs_at_most(epochs, step
 
 
 def test_an_evaluation_has_the_loss_of_training_since_the_one_before():
-    job = begun(DATA, validation_data="v", num_epochs=3)
+    job = begun(DATA, validation_data="v", epochs=3)
     for losses in ([(1.0, 2), (4.0, 1)], [(0.5, 1)], [(float("inf"), 1)]):
         for loss, batches in losses:
             job.heartbeat(w(0), 0, Heartbeat(loss=loss, loss_batches=batches), 1.0)
@@ -140,7 +140,7 @@ def test_an_error_that_repeats_where_all_wait_ends_the_job(kind, what):
 
 
 def test_errors_at_ranges_and_in_different_rounds_are_not_counted_together():
-    job = begun(DATA, validation_data="v", evaluation_steps=1, num_epochs=3, relaunch_limit=9)
+    job = begun(DATA, validation_data="v", evaluation_steps=1, epochs=3, relaunch_limit=9)
     fail(job, 0, "training")
     fail(job, 1, "training")
     assert not job.ended
