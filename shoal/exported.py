@@ -171,12 +171,15 @@ class Exported:
 
         from shoal.config.data_format import DataFormat
         from shoal.config.job import JobConfig
-        from shoal.data import minibatches, open_reader, read_columns
-        from shoal.data.frames import write_data
 
+        # By their names: a master, which must not load them, reads results.
+        data, frames = (
+            library(name, "predict()", "'shoal[cpu]'")
+            for name in ("shoal.data", "shoal.data.frames")
+        )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "features.parquet")
-            write_data("features", features, path, lambda _: None)
+            frames.write_data("features", features, path, lambda _: None)
             there = pq.read_schema(path).names
             data_format = DataFormat()
             with contextlib.suppress(UserError):  # the job's folder may be elsewhere
@@ -185,10 +188,10 @@ class Exported:
                     fill=tuple(each for each in trained.fill if each[0] in there),
                     masks=tuple(each for each in trained.masks if each in there),
                 )
-            reader = open_reader(str(path), "features", data_format=data_format)
+            reader = data.open_reader(str(path), "features", data_format=data_format)
             for source in reader.sources():
-                chunks = read_columns(reader, source.name, 0, source.records)
-                yield from minibatches(chunks, BATCH)
+                chunks = data.read_columns(reader, source.name, 0, source.records)
+                yield from data.minibatches(chunks, BATCH)
 
 
 @functools.lru_cache(maxsize=1)
@@ -259,10 +262,8 @@ def _tensor(tf: Any, columns: Mapping[str, Column], name: str, specs: Mapping[st
     return value
 
 
-def _of_column(tf: Any, column: Column) -> Any:
-    from shoal.data import ListColumn
-
-    if isinstance(column, ListColumn):
+def _of_column(tf: Any, column: Any) -> Any:
+    if hasattr(column, "row_lengths"):
         return tf.RaggedTensor.from_row_lengths(_of_column(tf, column.values), column.row_lengths)
     return tf.constant(column, tf.string) if column.dtype == object else tf.constant(column)
 
