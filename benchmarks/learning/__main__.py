@@ -131,6 +131,7 @@ def train(problem: Problem, mode: str, seed: int) -> Run:
         model_zoo=HERE / "zoo",
         training_data=problem.folder / "train.parquet",
         validation_data=problem.folder / "validation.parquet",
+        evaluation_steps=0,  # plain Keras is timed without evaluations, too
         num_ps=2 if problem.records else 1,
         epochs=problem.epochs,
         batch_size=batch,
