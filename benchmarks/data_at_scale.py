@@ -160,8 +160,8 @@ def rss(pid):
 
 def first_step(folder, count, workers_count):
     data = write_many(folder, count)
-    flags = {"num_workers": workers_count, "minibatch_size": 50}
-    one, least = job(folder, "one", data / "000" / "000000.parquet", num_epochs=10**6, **flags)
+    flags = {"num_workers": workers_count, "batch_size": 50}
+    one, least = job(folder, "one", data / "000" / "000000.parquet", epochs=10**6, **flags)
     index = folder / "index"
     seconds, most = job(folder, "many", data, index_dir=index, **flags)
     return {

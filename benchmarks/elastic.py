@@ -55,7 +55,7 @@ def flags(folder: Path, epochs: int) -> list[str]:
         "model-zoo": "/work/elastic_zoo",
         "model-def": "slow.custom_model",
         "training-data": "/work/train.parquet",
-        "num-epochs": epochs,
+        "epochs": epochs,
         "num-minibatches-per-task": 1,
         "num-ps": 1,
         "checkpoint-seconds": 0,

@@ -59,7 +59,7 @@ def run(folder: Path, workers: int, *, written: bool) -> float:
     config = JobConfig(
         model_def="m.f",
         training_data="t",
-        minibatch_size=1,
+        batch_size=1,
         num_minibatches_per_task=1,
         num_workers=workers,
     )
@@ -99,7 +99,7 @@ def many(folder: Path, tasks: int) -> None:
     config = JobConfig(
         model_def="m.f",
         training_data="t",
-        minibatch_size=1,
+        batch_size=1,
         num_minibatches_per_task=1,
         num_workers=1,
         checkpoint_seconds=float(CHECKPOINT_EVERY),  # a second is a task here

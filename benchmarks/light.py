@@ -171,7 +171,7 @@ class LightWorker:
     def _train(self, task: pb.Task) -> int:
         """Steps of a minibatch each; returns the records of all."""
         records = int(task.range.end - task.range.start)
-        size = self._config.minibatch_size
+        size = self._config.batch_size
         for done in range(size, records + size, size):
             self._step(task.id, min(done, records))
         self.records += records

@@ -67,7 +67,7 @@ def main(
             command="train",
             job_dir=str(path),
             training_data=str(tasks),
-            minibatch_size=1,
+            batch_size=1,
             num_minibatches_per_task=1,
             num_workers=workers,
             num_ps=servers,

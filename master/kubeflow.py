@@ -62,7 +62,7 @@ def progress(job: Job, now: float) -> dict[str, Any] | None:
         done, total = ledger.total - ledger.pending, ledger.total
     metrics = {name: sample[name] for name in FIGURES}
     if ledger.total:
-        metrics |= {"currentEpoch": sample["epoch"] + 1, "totalEpochs": job.config.num_epochs}
+        metrics |= {"currentEpoch": sample["epoch"] + 1, "totalEpochs": job.config.epochs}
     if job.work.evaluation_results:
         last = job.work.evaluation_results[-1].metrics
         metrics |= {f"eval_{name}": value for name, value in last.items()}

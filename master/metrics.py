@@ -127,7 +127,7 @@ def _of_work(facts: _Facts, config: JobConfig) -> Iterator[Metric]:
     """Records, tasks, loss and evaluations."""
     status = facts.status
     yield GaugeMetricFamily("shoal_job_epoch", "Present epoch, from 0.", status.epoch)
-    yield GaugeMetricFamily("shoal_job_epochs", "Epochs in all.", status.num_epochs)
+    yield GaugeMetricFamily("shoal_job_epochs", "Epochs in all.", status.epochs)
     yield GaugeMetricFamily("shoal_job_records", "Records in all.", status.records_total)
     yield GaugeMetricFamily("shoal_job_records_done", "Records done.", status.records_done)
     if config.command == "train":

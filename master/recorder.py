@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -39,6 +40,9 @@ LOOK_SECONDS = 1.0
 
 FIRST_SECONDS = 0.1
 """Between two looks for the job to begin."""
+
+BEGINNING_SECONDS = 60.0
+"""Of a job, in which rows come more often."""
 
 MOST_UNSHOWN = 1000
 """Rows that are kept for event files that cannot be written now."""
@@ -104,11 +108,12 @@ class Recorder:
 
     def _record(self) -> None:
         try:
-            due = 0.0
+            due, first = 0.0, math.inf
             while not self._ended.is_set():
                 now = time.monotonic()
                 if self._look(now >= due) and now >= due:
-                    due = now + self._seconds
+                    first = min(first, now)
+                    due = now + pause(self._seconds, now - first)
                 wait = due - time.monotonic()
                 self._ended.wait(min(wait, LOOK_SECONDS) if wait > 0 else FIRST_SECONDS)
             self._look(True)
@@ -178,6 +183,14 @@ class Recorder:
         parameters = {name: value for name, value in given.items() if value not in ("", None)}
         work = self._folder.path / "tensorboard"
         return EventFiles(config.tensorboard_dir, config.job_name, parameters, work)
+
+
+def pause(seconds: float, since_first: float) -> float:
+    """Seconds to the next row: fewer at first, so that a short job has a curve, too.
+
+    seconds: of --metrics-seconds. since_first: since the first row.
+    """
+    return min(seconds, max(1.0, seconds / 10)) if since_first < BEGINNING_SECONDS else seconds
 
 
 def _phase(job: Job, now: float) -> Phase:

@@ -1705,7 +1705,7 @@ class JobStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class EvaluationResult(_message.Message):
-    __slots__ = ("version", "epoch", "metrics", "records")
+    __slots__ = ("version", "epoch", "metrics", "records", "loss")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1717,11 +1717,13 @@ class EvaluationResult(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
     version: int
     epoch: int
     metrics: _containers.ScalarMap[str, float]
     records: int
-    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., records: _Optional[int] = ...) -> None: ...
+    loss: float
+    def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., records: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class Ledger(_message.Message):
     __slots__ = ("total", "trained_once", "repeated", "failed", "pending")
@@ -1803,7 +1805,7 @@ class Diagnosis(_message.Message):
     def __init__(self, bound_by: _Optional[str] = ..., evidence: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("protocol", "job_name", "state", "epoch", "num_epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress", "workers", "servers", "checkpoint_seconds", "diagnosis")
+    __slots__ = ("protocol", "job_name", "state", "epoch", "epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress", "workers", "servers", "checkpoint_seconds", "diagnosis")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1815,7 +1817,7 @@ class JobStatus(_message.Message):
     JOB_NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    NUM_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
     TASKS_DONE_FIELD_NUMBER: _ClassVar[int]
     TASKS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
@@ -1848,7 +1850,7 @@ class JobStatus(_message.Message):
     job_name: str
     state: str
     epoch: int
-    num_epochs: int
+    epochs: int
     tasks_done: int
     tasks_total: int
     ledger: Ledger
@@ -1877,7 +1879,7 @@ class JobStatus(_message.Message):
     servers: _containers.RepeatedCompositeFieldContainer[ServerView]
     checkpoint_seconds: float
     diagnosis: Diagnosis
-    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., num_epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerView, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., checkpoint_seconds: _Optional[float] = ..., diagnosis: _Optional[_Union[Diagnosis, _Mapping]] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerView, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., checkpoint_seconds: _Optional[float] = ..., diagnosis: _Optional[_Union[Diagnosis, _Mapping]] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from shoal import callbacks, layers, metrics, optimizers, preprocessing
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
+    from shoal.api.found import attach, compare, jobs
     from shoal.api.jobs import Job
     from shoal.errors import Error, StorageError, UserCodeError, UserError
     from shoal.result import JobFailedError, JobResult
@@ -27,9 +28,12 @@ __all__ = [
     "StorageError",
     "UserCodeError",
     "UserError",
+    "attach",
     "callbacks",
     "check",
+    "compare",
     "evaluate",
+    "jobs",
     "layers",
     "metrics",
     "optimizers",
@@ -46,8 +50,11 @@ _HOMES = {
     "StorageError": "shoal.errors",
     "UserCodeError": "shoal.errors",
     "UserError": "shoal.errors",
+    "attach": "shoal.api.found",
     "check": "shoal.api.checks",
+    "compare": "shoal.api.found",
     "evaluate": "shoal.api",
+    "jobs": "shoal.api.found",
     "predict": "shoal.api",
     "train": "shoal.api",
 }

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 EXIT_SUCCESS = 0
@@ -111,6 +113,21 @@ class Error(Exception):
 
     def __str__(self) -> str:
         return without_secrets(super().__str__())
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the user's own lines up to the call of shoal, and the message."""
+        from IPython import get_ipython
+
+        frames = []
+        frame = self.__traceback__
+        while frame and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] != "shoal":
+            frames.append(frame)
+            frame = frame.tb_next
+        shown = None
+        for each in reversed(frames):
+            shown = TracebackType(shown, each.tb_frame, each.tb_lasti, each.tb_lineno)
+        tracebacks: Any = get_ipython().InteractiveTB
+        return list(tracebacks.structured_traceback(type(self), self, shown, tb_offset=1))
 
 
 class UserError(Error):

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import html
-import importlib
 import json
-import pickle
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from shoal.base.by_value import PICKLE, Kept, Parts, classes_of, python_version
 from shoal.base.job_folder import JobFolder
+from shoal.base.libraries import library
 from shoal.base.metrics_columns import TYPES
 from shoal.base.wholefile import reading
-from shoal.base.words import near
 from shoal.errors import (
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,
@@ -35,8 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from shoal.checkpoints.export_schema import ExportTable
-    from shoal.checkpoints.saved import Export
+    from shoal.exported import Exported
 
 
 COMPLETE = ("succeeded", "degraded")
@@ -50,7 +47,7 @@ class JobResult:
     state: "succeeded", "degraded" (it came to its end, and updates stay lost), "failed" or
         "stopped".
     metrics: of the last evaluation, by name; None stands for a NaN.
-    evaluations: all of them, {version, epoch, metrics, records}.
+    evaluations: all of them, {version, epoch, metrics, records, loss}.
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
     bad_records: records given up, {data, source, record, place, error}.
@@ -130,9 +127,11 @@ class JobResult:
 
     @property
     def history(self) -> dict[str, list[Any]]:
-        """The evaluations as columns: version, epoch, records, and each metric by its name.
+        """The evaluations as columns, by default one at the end of each epoch, as Keras has them.
 
-        A metric that an evaluation has not, or that was no number, is None there.
+        version, epoch, records; loss: that of training since the evaluation before, on average;
+        val_loss, val_NAME: the metrics of the validation data. What an evaluation has not, or was
+        no number, is None there.
         """
         return course_of(self.evaluations)
 
@@ -142,7 +141,7 @@ class JobResult:
         return read_metrics(Path(self.job_dir))
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the metrics of the evaluations over the model's versions; returns matplotlib's axes.
+        """Draw `history` over the model's versions; returns matplotlib's axes.
 
         axes: where; new ones by default. Raises UserError without matplotlib, or if the job has
         evaluated nothing.
@@ -152,11 +151,13 @@ class JobResult:
                 "there is nothing to plot: the job has no evaluation; give validation_data"
             )
         if axes is None:
-            pyplot = _library("matplotlib.pyplot", "plot()", "matplotlib")
+            pyplot = library("matplotlib.pyplot", "plot()", "matplotlib")
             _, axes = pyplot.subplots()
         course = self.history
         for name in sorted(course.keys() - {"version", "epoch", "records"}):
             values = [float("nan") if each is None else each for each in course[name]]
+            if all(map(math.isnan, values)):
+                continue
             axes.plot(course["version"], values, marker="o", label=name)
         axes.set_xlabel("version of the model (pushes)")
         axes.set_title(self.job_name)
@@ -169,42 +170,29 @@ class JobResult:
         The classes of its layers come with a model that was given by value: its functions, as the
         job's folder has them, are run. Raises UserError if it was not exported.
         """
-        export = self._export()
-        name = export.manifest["keras"]
-        if name is None:
-            path = Path(str(self.output), "saved_model")
-            used = f"whose predictions tf.saved_model.load({str(path)!r}).serve(features) gives"
-            raise UserError(
-                f"{self.output} has no Keras model"
-                + (f", but a SavedModel, {used}" if export.manifest["saved_model"] else "")
-                + ": the report of shoal check says why"
-            )
-        keras = _library("keras", "load()", "'shoal[cpu]'")
-        given = JobFolder(Path(self.job_dir)).given / PICKLE
-        return keras.saving.load_model(
-            Path(str(self.output), name), _classes_in(given) if given.is_file() else None
-        )
+        return self._exported().keras_model()
+
+    def predict(self, features: Any) -> Any:
+        """Predict in this process, by the exported SavedModel, or else by the Keras model.
+
+        features: a DataFrame of pandas or Polars, a dict of arrays and the like, whose columns are
+        the model's inputs by name, ids as integers or strings as in training; further columns do
+        not matter. Missing values are filled as in training; feed and feed_batch are not called.
+
+        Returns an array of a row per record, or a dict of such by the names of the outputs. Raises
+        UserError as `load`, or if a column is missing or of another type.
+        """
+        return self._exported().predict(features)
 
     def table(self, name: str) -> pa.Table:
         """A trained embedding table: columns id (int64) and vector (lists of float32).
 
-        Vectors of an int8 export are already multiplied by their scales.
+        Vectors of an int8 export are already multiplied by their scales. The id of a string is a
+        number made of it, from which the string cannot be had: `embedding` finds rows by strings.
 
         Raises UserError if there is none of this name, or it was not exported.
         """
-        import pyarrow as pa
-
-        export = self._export()
-        found = _table(export, name)
-        kind = pa.list_(pa.float32(), found["dim"])
-        pieces = [
-            pa.table(
-                {"id": ids, "vector": pa.FixedSizeListArray.from_arrays(rows.ravel(), type=kind)}
-            )
-            for ids, rows in export.rows(name, found["dim"])
-        ]
-        schema = pa.schema({"id": pa.int64(), "vector": kind})
-        return pa.concat_tables([schema.empty_table(), *pieces])
+        return self._exported().table(name)
 
     def embedding(self, name: str, ids: Any) -> npt.NDArray[np.float32]:
         """The trained rows of ids: float32, of the ids' shape with the table's width appended.
@@ -212,35 +200,19 @@ class JobResult:
         ids: integers, or the strings that an Embedding of shoal's took. One that was never trained
         has the row that the exported model gives it. Raises UserError as `table`.
         """
-        import numpy as np
+        return self._exported().embedding(name, ids)
 
-        export = self._export()
-        found = _table(export, name)
-        wanted = np.asarray(ids)
-        if wanted.size and all(isinstance(each, str | bytes) for each in wanted.flat):
-            bags = _library("shoal.bags", "embedding() of strings", "'shoal[cpu]'")
-            wanted = bags.integers_of(wanted.tolist())
-        if wanted.dtype.kind not in "iu":
-            raise UserError(f"ids must be integers or strings, not {wanted.dtype}")
-        distinct, places = np.unique(wanted.ravel().astype(np.int64), return_inverse=True)
-        rows = np.tile(np.array(found["default"], np.float32), (len(distinct), 1))
-        for some, values in export.rows(name, found["dim"]):
-            at = np.minimum(np.searchsorted(distinct, some), max(len(distinct) - 1, 0))
-            known = distinct[at] == some if len(distinct) else np.zeros(len(some), bool)
-            rows[at[known]] = values[known]
-        return rows[places].reshape(*wanted.shape, found["dim"])
-
-    def _export(self) -> Export:
+    def _exported(self) -> Exported:
         """What the job has exported. Raises UserError if it has not."""
         # Late: few have use for it.
-        from shoal.checkpoints.saved import Export
+        from shoal.exported import Exported
 
         if not self.output or self.command != "train":
             raise UserError(
                 f"job {self.job_name} has exported no model: give train() the argument output, or "
                 f"run: shoal export {self.job_dir} --output FOLDER"
             )
-        return Export(self.output)
+        return Exported(self.output, Path(self.job_dir))
 
     @classmethod
     def read(cls, path: Path) -> JobResult:
@@ -338,7 +310,7 @@ def read_metrics(folder: Path, *, awaited: bool = False) -> pd.DataFrame:
     Its column `time` is of timestamps in UTC. awaited: without the file there are no rows yet.
     Raises UserError without pandas, or if there is no such file.
     """
-    pandas = _library("pandas", "a table of the metrics", "pandas")
+    pandas = library("pandas", "a table of the metrics", "pandas")
     path = JobFolder(folder).metrics
     try:
         frame = pandas.read_csv(path)
@@ -356,47 +328,11 @@ def read_metrics(folder: Path, *, awaited: bool = False) -> pd.DataFrame:
     return frame.assign(time=pandas.to_datetime(frame["time"], utc=True))
 
 
-def _classes_in(path: Path) -> dict[str, Any]:
-    """The classes and functions, by Keras's names, of a model that was given by value.
-
-    In the program that gave it they are the program's own. Raises UserError for a file that this
-    Python cannot read.
-    """
-    kept: Kept = pickle.loads(path.read_bytes())
-    if kept.python != python_version():
-        raise UserError(
-            f"the model was given by value by Python {kept.python}: call load() with it, as Python "
-            f"{python_version()} cannot read its classes"
-        )
-    parts: Parts = pickle.loads(kept.parts)
-    found = dict(parts.custom_objects)
-    return found if parts.model is None else found | dict(classes_of(parts.model()))
-
-
-def _library(name: str, what: str, package: str) -> Any:
-    """A library that is loaded when it is first used: who reads results needs none.
-
-    Raises UserError if it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise UserError(f"{what} needs {package}: pip install {package} ({error})") from error
-
-
-def _table(export: Export, name: str) -> ExportTable:
-    tables = {each["name"]: each for each in export.manifest["tables"]}
-    if name not in tables:
-        raise UserError(
-            f"there is no table {name}{near(name, tables)}; there are {', '.join(tables)}"
-        )
-    return tables[name]
-
-
 def course_of(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Evaluations as columns, see JobResult.history."""
     names = sorted({name for each in evaluations for name in each["metrics"]})
     columns = {
-        name: [each[name] for each in evaluations] for name in ("version", "epoch", "records")
+        name: [each.get(name) for each in evaluations]
+        for name in ("version", "epoch", "records", "loss")
     }
-    return columns | {n: [each["metrics"].get(n) for each in evaluations] for n in names}
+    return columns | {f"val_{n}": [each["metrics"].get(n) for each in evaluations] for n in names}

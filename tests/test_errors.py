@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,19 @@ def test_what_users_catch_is_in_the_public_face():
     for name in ("UserError", "StorageError", "UserCodeError", "JobFailedError"):
         assert issubclass(getattr(shoal, name), shoal.Error)
     assert shoal.Error is Error
+
+
+def test_a_notebook_shows_the_cell_and_the_message_alone(capsys, monkeypatch, tmp_path):
+    ipython = pytest.importorskip("IPython.core.interactiveshell")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # the shell sets its own
+    shell = ipython.InteractiveShell.instance(colors="nocolor")
+    try:
+        shell.run_cell("def begin():\n    shoal.train(epoch=2)\nimport shoal\nbegin()")
+    finally:
+        ipython.InteractiveShell.clear_instance()
+    shown = capsys.readouterr().out
+    assert "UserError: shoal.train has no argument epoch (did you mean epochs?)" in shown
+    assert "begin()" in shown
+    assert "----> 2     shoal.train(epoch=2)" in shown
+    assert "signatures.py" not in shown

@@ -32,7 +32,7 @@ def test_flags_of_the_order(flags, tasks, buffer):
         ({"shuffle": "all"}, r"not 'all'"),
         ({"order": "name"}, r"--order"),
         ({"order": "time", "shuffle": "buffer:10"}, r"cannot be combined with --shuffle buffer:10"),
-        ({"order": "time", "num_epochs": 2}, r"trains on the data once, and --num-epochs is 2"),
+        ({"order": "time", "epochs": 2}, r"trains on the data once, and --epochs is 2"),
     ],
 )
 def test_an_order_that_is_none_is_refused(flags, message):

@@ -11,7 +11,7 @@ from shoal.errors import UserError
 from shoal.result import JobResult
 
 EVALUATIONS = [
-    {"version": 10, "epoch": 0, "records": 50, "metrics": {"auc": 0.5, "loss": 0.7}},
+    {"version": 10, "epoch": 0, "records": 50, "metrics": {"auc": 0.5, "loss": 0.7}, "loss": 0.6},
     {"version": 25, "epoch": 1, "records": 50, "metrics": {"auc": 0.75, "loss": None}},
 ]
 
@@ -41,17 +41,19 @@ def test_the_history_has_a_column_for_each_metric(tmp_path):
         "version": [10, 25],
         "epoch": [0, 1],
         "records": [50, 50],
-        "auc": [0.5, 0.75],
-        "loss": [0.7, None],
+        "loss": [0.6, None],
+        "val_auc": [0.5, 0.75],
+        "val_loss": [0.7, None],
     }
-    assert result(tmp_path).history == {"version": [], "epoch": [], "records": []}
+    assert result(tmp_path).history == {"version": [], "epoch": [], "records": [], "loss": []}
 
 
 def test_a_plot_has_a_line_for_each_metric(tmp_path, plain_backend):
     axes = result(tmp_path, evaluations=EVALUATIONS).plot()
     assert {line.get_label(): list(line.get_xdata()) for line in axes.lines} == {
-        "auc": [10, 25],
         "loss": [10, 25],
+        "val_auc": [10, 25],
+        "val_loss": [10, 25],
     }
     assert result(tmp_path, evaluations=EVALUATIONS).plot(axes) is axes
     mpl.pyplot.close(axes.figure)

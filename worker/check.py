@@ -151,7 +151,16 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
             lacking.insert(0, "rows are int8 values with a float32 scale a row")
         report.lines += ["", f"Export: {kinds}", *(f"  {each}" for each in lacking)]
     if pipeline is not None:
-        batch = _try_batch(model, module, pipeline, data.first_range("training"), report)
+        batch = _try_batch(model, module, data, report)
+        if config.validation_data and not report.faults:
+            with report.noting():
+                spec = data.pipeline("evaluation").features_spec
+                model.check_features(spec, data.feed("evaluation"))
+                later = _first_batch(module, data, "evaluation")
+                report.lines.append(
+                    f"  of {counted(later.size, 'record')} of the validation data: "
+                    + _metrics(model, later)
+                )
         if batch is not None and not report.faults:
             source, total = data.first_range("training", RECORDS), data.likely_records("training")
             batches = pipeline.batches(source)
@@ -214,20 +223,37 @@ def _bytes(count: float) -> str:
     return f"{count:,.1f} TB"
 
 
-def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Report) -> Any:
+def _first_batch(module: Any, data: Any, mode: str) -> Any:
+    """The first batch of the data of a mode. Raises UserError if it has none."""
+    records = data.first_range(mode)
+    batch = next(data.pipeline(mode).batches(records), None)
+    if batch is None:
+        raise UserError(
+            f"{module.describe(module.feed_name)} gave no element for {records.end} records"
+        )
+    return batch
+
+
+def _metrics(model: Any, batch: Any) -> str:
+    """The metrics of a batch, in words."""
+    from shoal.worker.model.evaluation import Evaluator
+
+    evaluator = Evaluator(model, model.module)
+    evaluator.reset()
+    evaluator.add(batch)
+    metrics = evaluator.finish(evaluator.states())
+    return ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+
+
+def _try_batch(model: Any, module: Any, data: Any, report: Report) -> Any:
     """One training step and the metrics of one batch of the user's data; returns the batch."""
     from shoal.worker.keras_internals import noting_crossentropies
-    from shoal.worker.model.evaluation import Evaluator
     from shoal.worker.model.silent_mistakes import of_loss
 
     batch = None
 
     with report.noting():
-        batch = next(pipeline.batches(records), None)
-        if batch is None:
-            raise UserError(
-                f"{module.describe(module.feed_name)} gave no element for {records.end} records"
-            )
+        batch = _first_batch(module, data, "training")
         # The first step is traced; the second tells what a step takes.
         with noting_crossentropies() as traced:
             model.compute(model.prepare(batch), 0)
@@ -240,13 +266,8 @@ def _try_batch(model: Any, module: Any, pipeline: Any, records: Any, report: Rep
             f"One batch of {batch.size} records: loss {loss:.6g}, {ids} distinct ids, "
             f"{seconds * 1000:.1f} ms without servers",
         ]
-        evaluator = Evaluator(model, model.module)
-        evaluator.reset()
-        evaluator.add(batch)
-        metrics = evaluator.finish(evaluator.states())
         report.lines.append(
-            "  before any training, metrics of the batch: "
-            + ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+            f"  before any training, metrics of the batch: {_metrics(model, batch)}"
         )
         report.warnings += of_loss(model, batch, traced)
     return batch

@@ -23,7 +23,7 @@ from shoal.worker.attribution import attributed, attributing
 from shoal.worker.heartbeat import Heartbeat
 from shoal.worker.input import feed
 from shoal.worker.input.batch import Batch
-from shoal.worker.input.data import FLAGS, JobData
+from shoal.worker.input.data import JobData
 from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.lookahead import pulled_ahead
 from shoal.worker.model.model import ServedModel
@@ -246,12 +246,8 @@ class Worker:
         if config.command == "train":
             self._model.callbacks.check(config)
         if config.command == "train" and config.validation_data:
-            evaluated = self._data.pipeline(feed.EVALUATION)
-            self._model.check_features(
-                evaluated.features_spec,
-                f"{FLAGS[feed.EVALUATION]}, {evaluated.first_source}: "
-                f"{self._module.describe(self._module.feed_name)}",
-            )
+            spec = self._data.pipeline(feed.EVALUATION).features_spec
+            self._model.check_features(spec, self._data.feed(feed.EVALUATION))
             self._evaluator_ready()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)

@@ -127,7 +127,7 @@ def plan(config: JobConfig, records: int) -> dict[str, Any]:
         "records_read": read,
         "pushes": len(ranges),
         "pushes_read": int(chosen.size),
-        "epochs": config.num_epochs,
+        "epochs": config.epochs,
         "dense_bytes": 4 * (model.trainable.size * (1 + len(dense_spec.slot_names))),
         "tables": [
             _predicted(table, IdCounts(counter.counts(), int(chosen.size)), len(ranges), config)
@@ -145,7 +145,7 @@ def _predicted(
         if table.frozen:
             return Expected(0, 0, 0)
         # Each epoch has the same pushes: an id is in `epochs` times as many as in one.
-        a_pass = -(-admit_after // config.num_epochs)
+        a_pass = -(-admit_after // config.epochs)
         return counts.at_least(a_pass, pushes, table.vocabulary)
 
     own = max(table.admit_after, 1)

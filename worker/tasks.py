@@ -67,8 +67,9 @@ class TaskClient:
         next_wanted: lease the task after that one too, as `lease(held=after)` does; returns the
         answer to that.
         """
-        if self._progress.untold:
-            self._heartbeat.beat()  # what was left out is told before the task counts as done
+        if self._progress.untold or report.HasField("metrics"):
+            # What was left out is told before the task counts as done, the loss with an evaluation.
+            self._heartbeat.beat()
         report.worker, report.incarnation = self._identity
         report.version = self._servers.version
         report.acknowledged = self._progress.acknowledged

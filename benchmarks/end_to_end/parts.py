@@ -72,7 +72,7 @@ def reading(config: JobConfig, batches: int, timer: Timer) -> list[Any]:
     # What the training pipeline is made of: the columns of minibatches, and what maps them.
     chunks, mapped = pipeline._batched._chunks, pipeline._batched.of  # type: ignore[attr-defined]
     made: list[Any] = []
-    size = config.minibatch_size
+    size = config.batch_size
     task = config.num_minibatches_per_task
     while len(made) < batches:
         start = len(made) * size
@@ -147,7 +147,7 @@ def main() -> None:
     config = JobConfig(
         model_def="model.custom_model",
         training_data=str(folder / "train.parquet"),
-        minibatch_size=stream.BATCH,
+        batch_size=stream.BATCH,
         num_minibatches_per_task=64,
     )
     keep_freed_memory()

@@ -57,7 +57,7 @@ def minibatches(path: Path) -> list[tuple[dict[str, Any], Any]]:
 
 def ceiling(path: Path, ids: int) -> Train:  # noqa: ARG001
     """Shoal's own compiled step on rows that were pulled before: no servers, no reading."""
-    config = JobConfig(model_def="model.custom_model", training_data="none", minibatch_size=BATCH)
+    config = JobConfig(model_def="model.custom_model", training_data="none", batch_size=BATCH)
     keep_freed_memory()
     with lone_server(config) as (_, address):
         prepared, served = _prepared(config, address, minibatches(path)[:16])

@@ -140,8 +140,8 @@ class Shoal:
             *("--job-dir", str(self._job), "--overwrite"),
             *("--model-zoo", str(HERE), "--model-def", "model.custom_model"),
             *("--training-data", str(self._folder / "train.parquet")),
-            *("--minibatch-size", str(self._batch), "--num-minibatches-per-task", "64"),
-            *("--num-epochs", "1000", "--pipeline-depth", str(self._depth)),
+            *("--batch-size", str(self._batch), "--num-minibatches-per-task", "64"),
+            *("--epochs", "1000", "--pipeline-depth", str(self._depth)),
             *("--num-workers", str(self._workers), "--num-ps", str(self._servers)),
             *self._flags,
         ]

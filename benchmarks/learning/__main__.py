@@ -131,9 +131,10 @@ def train(problem: Problem, mode: str, seed: int) -> Run:
         model_zoo=HERE / "zoo",
         training_data=problem.folder / "train.parquet",
         validation_data=problem.folder / "validation.parquet",
+        evaluation_steps=0,  # plain Keras is timed without evaluations, too
         num_ps=2 if problem.records else 1,
-        num_epochs=problem.epochs,
-        minibatch_size=batch,
+        epochs=problem.epochs,
+        batch_size=batch,
         embedding_threshold=SERVED_BYTES,
         seed=seed,
         checkpoint_seconds=0.0,

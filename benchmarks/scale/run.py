@@ -64,7 +64,7 @@ class Setting:
             command="train",
             job_dir=str(path),
             training_data=str(self.steps * self.batch),
-            minibatch_size=self.batch,
+            batch_size=self.batch,
             num_minibatches_per_task=self.steps_per_task,
             num_workers=self.workers,
             num_ps=self.servers,
@@ -165,7 +165,7 @@ def observe(job: LightJob) -> Measured | None:
         return None
     (began, before, spent), (ended, after, cpu) = looks[0], looks[-1]
     costs = {name: cpu[name] - seconds for name, seconds in spent.items()}
-    return Measured(ended - began, (after - before) / job.config.minibatch_size, costs)
+    return Measured(ended - began, (after - before) / job.config.batch_size, costs)
 
 
 class Results:
@@ -210,7 +210,7 @@ def mistakes(config: JobConfig, result: dict[str, Any], found: Results) -> list[
     """What is not as it is to be, in words. Prints what was counted."""
     steps, rows = found.counts["steps"], found.counts["rows"]
     total = int(config.training_data.rpartition("/")[2])
-    tasks = -(-total // (config.minibatch_size * config.num_minibatches_per_task))
+    tasks = -(-total // (config.batch_size * config.num_minibatches_per_task))
     ledger = {"total": total, "trained_once": total, "repeated": 0, "failed": 0, "pending": 0}
     checkpoint = checkpoint_at(config.checkpoint_dir)
     changed, lowest, highest = changes(checkpoint) if checkpoint is not None else (0, 0, 0)

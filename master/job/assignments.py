@@ -103,8 +103,7 @@ class Assignments:
         if self._phases.phase != Phase.TRAINING or not self._phases.gives_out:
             return Finished()
         # Where few tasks are left, each goes to who is free first.
-        version, spare = self._phases.version, self._members.workers_alive
-        task = self._work.take_ahead(version, self._requester(member), spare)
+        task = self._work.take_ahead(self._requester(member), self._members.workers_alive)
         if task is None:
             return Finished()
         self._leases.hold_ahead(worker, task)

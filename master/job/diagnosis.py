@@ -70,7 +70,7 @@ class Facts:
     workers: Sequence[WorkerTime]
     cores: Sequence[float]
     servers: int
-    minibatch_size: int
+    batch_size: int
     accumulated: int = 1
     pipelined: bool = True
     machine_cores: int = 0
@@ -164,14 +164,14 @@ def _minibatches(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | N
     slow_input = loads.dominates(loads.input) and (
         sum(total.stages.get(name, 0.0) for name in ("read", *FEEDS)) > FIXED_SECONDS * steps
     )
-    if facts.minibatch_size > SMALL_MINIBATCH or each > SMALL_SECONDS or slow_input:
+    if facts.batch_size > SMALL_MINIBATCH or each > SMALL_SECONDS or slow_input:
         return None
-    larger = max(4 * facts.minibatch_size, 2 * SMALL_MINIBATCH)
+    larger = max(4 * facts.batch_size, 2 * SMALL_MINIBATCH)
     return Diagnosis(
         Bound.MINIBATCHES,
-        f"a step has {facts.minibatch_size} records and takes {time_in_words(each)}, most of which "
+        f"a step has {facts.batch_size} records and takes {time_in_words(each)}, most of which "
         "it takes for any number of records",
-        f"--minibatch-size {larger}, and with it a larger learning rate",
+        f"--batch-size {larger}, and with it a larger learning rate",
     )
 
 
@@ -198,7 +198,7 @@ def _input(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
         (
             "do less in feed, or write feed_batch; "
             if feed == "feed"
-            else "fewer or cheaper operations in feed_batch, or a larger --minibatch-size; "
+            else "fewer or cheaper operations in feed_batch, or a larger --batch-size; "
         )
         + (full or f"or feed in more workers: {more}"),
     )

@@ -145,7 +145,7 @@ class ServerLifecycle:
         """What is to be said of a server's memory, by what it said of it; "" for nothing."""
         board = self._work.board
         ledger = board.ledger()
-        epoch = ledger.total // self._config.num_epochs if board.all_known else 0
+        epoch = ledger.total // self._config.epochs if board.all_known else 0
         used, limit = status.memory_bytes, status.memory_limit
         tables = sum(each.memory_bytes for each in status.tables)
         return self.memory.note(server.index, ledger.trained, used, tables, limit, epoch)

@@ -133,7 +133,7 @@ def _facts(job: Job) -> Facts:
             if each.trained_seconds
         ],
         servers=len(members.servers),
-        minibatch_size=config.minibatch_size,
+        batch_size=config.batch_size,
         accumulated=config.accumulate,
         pipelined=any(each.pipeline[0] > 0 for each in members.workers.values()),
         machine_cores=job.record.cores_in_use.cores,
@@ -157,7 +157,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         job_name=job.config.job_name,
         state=phases.phase.state,
         epoch=job.work.epoch,
-        num_epochs=job.config.num_epochs,
+        epochs=job.config.epochs,
         tasks_done=tasks_done,
         tasks_total=tasks_total,
         ledger=pb.Ledger(
@@ -203,7 +203,11 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         last = job.work.evaluation_results[-1]
         status.last_evaluation.CopyFrom(
             pb.EvaluationResult(
-                version=last.version, epoch=last.epoch, metrics=last.metrics, records=last.records
+                version=last.version,
+                epoch=last.epoch,
+                metrics=last.metrics,
+                records=last.records,
+                loss=last.loss,
             )
         )
     if phases.failure is not None:

@@ -61,8 +61,8 @@ class TaskOutcomes:
                 except UserError as error:
                     self._phases.give_up(Failure.of_user(str(error)), now)
             case outcomes.MetricsComputed(metrics, stop):
-                version = self._phases.version
-                result = work.evaluations.metrics_in(task, metrics, version, work.epoch)
+                version, loss = self._phases.version, self._record.loss.taken()
+                result = work.evaluations.metrics_in(task, metrics, version, work.epoch, loss)
                 numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
                 logger.info("evaluation at version %d: %s", result.version, numbers)
                 self._stop_training(stop, result.version, now)

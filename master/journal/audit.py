@@ -43,8 +43,8 @@ class Auditor:
 
     def __init__(self, job: RecordedJob) -> None:
         self._job = job
-        self._batch = job.config.minibatch_size
-        self._coverage = Coverage((), job.config.num_epochs)
+        self._batch = job.config.batch_size
+        self._coverage = Coverage((), job.config.epochs)
         self._open: dict[ProcessId, list[Death]] = {}
         self._wall = self._time = 0.0
         self._given_up = 0
@@ -243,7 +243,7 @@ class Auditor:
         return Report(
             job.config.job_name,
             phase.state,
-            job.config.num_epochs if job.config.command == "train" else 0,
+            job.config.epochs if job.config.command == "train" else 0,
             records,
             {
                 **self.updates,

@@ -30,7 +30,7 @@ CANDIDATES = 64
 
 @lru_cache(maxsize=1024)
 def cut_units(
-    records: int, units: tuple[tuple[int, int], ...], length: int, minibatch_size: int
+    records: int, units: tuple[tuple[int, int], ...], length: int, batch_size: int
 ) -> tuple[Numbers, Numbers]:
     """Where the ranges of a source with units end, and its blocks.
 
@@ -46,7 +46,7 @@ def cut_units(
     blocks: list[int] = []
     position = block = 0
     while position < records:
-        end, closes = _next_end(edges, position, block, length, minibatch_size)
+        end, closes = _next_end(edges, position, block, length, batch_size)
         ends.append(end)
         if closes:
             blocks.append(len(ends))
@@ -59,7 +59,7 @@ def cut_units(
 
 
 def _next_end(
-    edges: Numbers, position: int, block: int, length: int, minibatch_size: int
+    edges: Numbers, position: int, block: int, length: int, batch_size: int
 ) -> tuple[int, bool]:
     """The end of the range that begins at `position`, and whether its block ends there."""
     records = int(edges[-1])
@@ -70,7 +70,7 @@ def _next_end(
     last = int(np.searchsorted(edges, goal, "right"))
     for place in range(last - 1, max(first, last - CANDIDATES) - 1, -1):
         end = int(edges[place])
-        missing = (position - end) % minibatch_size
+        missing = (position - end) % batch_size
         if missing > SHORT * (end - block):
             continue
         # A short range is worth it before a unit that would not fit in the range anyway.
@@ -82,10 +82,10 @@ def _next_end(
 class Ranges:
     """The ranges of all sources, numbered through them; and the blocks, numbered likewise.
 
-    length: of a range. minibatch_size: what ranges are divided into.
+    length: of a range. batch_size: what ranges are divided into.
     """
 
-    def __init__(self, sources: Sequence[Source], length: int, minibatch_size: int) -> None:
+    def __init__(self, sources: Sequence[Source], length: int, batch_size: int) -> None:
         self.names = tuple(source.name for source in sources)
         self._place = {name: place for place, name in enumerate(self.names)}
         self._length = length
@@ -104,7 +104,7 @@ class Ranges:
                 continue
             shape = source.records, source.units
             if shape not in known:
-                of_ranges, of_blocks = cut_units(*shape, length, minibatch_size)
+                of_ranges, of_blocks = cut_units(*shape, length, batch_size)
                 known[shape] = at, block_at, len(of_ranges), len(of_blocks)
                 ends.append(of_ranges)
                 block_ends.append(of_blocks)
@@ -206,7 +206,7 @@ class Ranges:
         return pieces
 
 
-def cut(sources: Sequence[Source], length: int, minibatch_size: int) -> list[Span]:
+def cut(sources: Sequence[Source], length: int, batch_size: int) -> list[Span]:
     """All ranges, in order."""
-    ranges = Ranges(sources, length, minibatch_size)
+    ranges = Ranges(sources, length, batch_size)
     return [ranges.span(number) for number in range(ranges.count)]

@@ -173,7 +173,7 @@ class Epochs:
     seed: with the epoch it decides the order of blocks; nothing else does.
     shuffle_tasks: whether it does, or blocks are in the order of the data.
     shuffle_buffer: records of a window at most, within which records are shuffled, too; 0 for none.
-    max_steps: train no more than this many minibatches of `minibatch_size` records, the first
+    max_steps: train no more than this many minibatches of `batch_size` records, the first
         of the order that they have anyway; 0 for all.
     """
 
@@ -185,7 +185,7 @@ class Epochs:
         count: int,
         seed: int,
         max_steps: int,
-        minibatch_size: int,
+        batch_size: int,
         shuffle_tasks: bool = True,
         shuffle_buffer: int = 0,
     ) -> None:
@@ -195,21 +195,21 @@ class Epochs:
             "count": count,
             "seed": seed,
             "max_steps": max_steps,
-            "minibatch_size": minibatch_size,
+            "batch_size": batch_size,
             "shuffle_tasks": shuffle_tasks,
             "shuffle_buffer": shuffle_buffer,
         }
         sources = [source for part in parts for source in part]
         self.windows = Windows(sources, shuffle_buffer, seed)
         in_windows = [with_windows(source, shuffle_buffer) for source in sources]
-        self.ranges = ranges = Ranges(in_windows, records_per_task, minibatch_size)
+        self.ranges = ranges = Ranges(in_windows, records_per_task, batch_size)
         ends = itertools.accumulate((len(part) for part in parts), initial=0)
         self._part_blocks = [ranges.blocks_before(end) for end in ends]
         self.names = ranges.names
         self._seed = seed
         self._shuffle_tasks = shuffle_tasks
         self._max_steps = max_steps
-        self._minibatch_size = minibatch_size
+        self._batch_size = batch_size
         self.records_in_each = ranges.records
         self.count = count
         if max_steps and (steps := self._steps_per_epoch):
@@ -228,7 +228,7 @@ class Epochs:
 
     def _steps(self, numbers: Numbers) -> Numbers:
         """Minibatches of the ranges of these numbers."""
-        return np.asarray(-(-self.ranges.lengths(numbers) // self._minibatch_size), np.int64)
+        return np.asarray(-(-self.ranges.lengths(numbers) // self._batch_size), np.int64)
 
     @cached_property
     def _steps_per_epoch(self) -> int:
@@ -279,7 +279,7 @@ class Epochs:
         if not len(kept):
             return -1, 0, 0
         last = self.ranges.span(int(kept[-1]))
-        allowed = (left - int(before[len(kept) - 1])) * self._minibatch_size
+        allowed = (left - int(before[len(kept) - 1])) * self._batch_size
         end = min(last.end, last.start + allowed)
         records = int(self.ranges.lengths(kept).sum(dtype=np.int64)) - (last.end - end)
         return end, len(kept), records

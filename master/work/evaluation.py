@@ -128,12 +128,14 @@ class EvaluationResult:
 
     version: model version at the round's start.
     epoch: training epoch at the round's start, from 0.
+    loss: in training since the round before, on average; None if that is no number.
     """
 
     version: int
     epoch: int
     metrics: dict[str, float]
     records: int
+    loss: float | None = None
 
 
 @dataclass
@@ -170,11 +172,11 @@ class Evaluations:
         records_per_task: int,
         every_versions: int,
         next_id: TaskIds,
-        minibatch_size: int = 1,
+        batch_size: int = 1,
         complete: bool = True,
     ) -> None:
         self._sources = tuple(sources)
-        self._length = records_per_task, minibatch_size
+        self._length = records_per_task, batch_size
         self._complete = complete
         self._spans = cut(self._sources, *self._length) if complete else []
         self._bad: dict[str, set[int]] = {}
@@ -318,11 +320,16 @@ class Evaluations:
         current.merged = MergedStates()  # the task has them now, and a state of the job has it
 
     def metrics_in(
-        self, task: Task, metrics: dict[str, float], version: int, epoch: int
+        self,
+        task: Task,
+        metrics: dict[str, float],
+        version: int,
+        epoch: int,
+        loss: float | None = None,
     ) -> EvaluationResult:
         """End the round with its numbers, and start the next if one is due.
 
-        version, epoch: of the model now, for the next round.
+        version, epoch: of the model now, for the next round. loss: as of EvaluationResult.
 
         Raises KeyError if the FINISH_EVALUATION task is not leased.
         """
@@ -330,7 +337,7 @@ class Evaluations:
         assert current.finish is not None
         current.finish.complete(task.id)
         result = EvaluationResult(
-            current.version, current.epoch, metrics, current.tasks.records_total
+            current.version, current.epoch, metrics, current.tasks.records_total, loss
         )
         self.results.append(result)
         self.course.append(result)

@@ -6,6 +6,7 @@ Owns throughput, loss, times and the messages; decides nothing. No clock of its 
 from __future__ import annotations
 
 import logging
+import math
 import statistics
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -65,10 +66,12 @@ class TrainingLoss:
         self.mean: float | None = None
         self._parts: list[Part] = []
         self._part_batches = 1
+        self._since: Part = (0.0, 0)
 
     def add(self, now: float, loss: float, batches: int) -> None:
         """`loss` is the mean over `batches` batches since the worker's last report."""
         self._samples.append((now, loss, batches))
+        self._since = _sum([self._since, (loss * batches, batches)])
         while now - self._samples[0][0] > WINDOW_SECONDS:
             self._samples.popleft()
         weight = sum(count for _, _, count in self._samples)
@@ -80,6 +83,11 @@ class TrainingLoss:
         if len(self._parts) > LOSSES:
             self._part_batches = 2 * _sum(self._parts)[1] // LOSSES
             self._parts = _merged(self._parts, self._part_batches)
+
+    def taken(self) -> float | None:
+        """The mean of the batches since the last call; None if that is no number."""
+        (total, batches), self._since = self._since, (0.0, 0)
+        return total / batches if batches and math.isfinite(total) else None
 
     @property
     def course(self) -> list[float]:

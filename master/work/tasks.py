@@ -37,7 +37,7 @@ class TaskBoard:
     """Training tasks of all epochs, one epoch's queue at a time.
 
     sources: those that are known. complete: whether these are all there are.
-    records_per_task, epochs, seed, max_steps, minibatch_size, shuffle_tasks, shuffle_buffer: as
+    records_per_task, epochs, seed, max_steps, batch_size, shuffle_tasks, shuffle_buffer: as
         `Epochs` takes them.
     next_id: gives task ids.
 
@@ -61,7 +61,7 @@ class TaskBoard:
         seed: int,
         next_id: TaskIds,
         max_steps: int = 0,
-        minibatch_size: int = 1,
+        batch_size: int = 1,
         complete: bool = True,
         shuffle_tasks: bool = True,
         shuffle_buffer: int = 0,
@@ -74,7 +74,7 @@ class TaskBoard:
             "count": epochs,
             "seed": seed,
             "max_steps": max_steps,
-            "minibatch_size": minibatch_size,
+            "batch_size": batch_size,
             "shuffle_tasks": shuffle_tasks,
             "shuffle_buffer": shuffle_buffer,
         }
@@ -214,6 +214,16 @@ class TaskBoard:
         """Whether something comes behind what was opened."""
         return not self.all_known or self.epoch + 1 < self._epochs.count
 
+    @property
+    def between_epochs(self) -> bool:
+        """Whether the next task that is taken is the first one of another epoch."""
+        return self._epoch_given_out and not (self._lost or self._stopped)
+
+    @property
+    def _epoch_given_out(self) -> bool:
+        nothing = not self._requeued and not self._queue
+        return nothing and self.all_known and self._another_epoch
+
     def more_than(self, count: int) -> bool:
         """Whether more than `count` tasks of this epoch and the next can still be taken."""
         left = len(self._lost)
@@ -241,7 +251,7 @@ class TaskBoard:
         return replace(task, windows=self._epochs.windows.of(task.span))
 
     def _next(self, requester: Requester) -> Task | None:
-        if not self._requeued and not self._queue and self.all_known and self._another_epoch:
+        if self._epoch_given_out:
             self._open_epoch(self.epoch + 1)
         return pick(self._requeued, requester) or self._queue.take(requester)
 

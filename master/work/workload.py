@@ -8,6 +8,7 @@ leases.py's. No I/O, no clock.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 
 from shoal.config.flags import flag
@@ -40,6 +41,9 @@ _NEEDED_DATA: dict[str, tuple[str, ...]] = {
     "predict": ("prediction_data",),
 }
 
+
+MOST_EPOCHS = 20
+"""After which the model is evaluated without being asked for, of all epochs of a job."""
 
 LEAST_AHEAD = 2
 """Training tasks a worker that should be known beforehand, while there is more to be described."""
@@ -76,6 +80,7 @@ class Workload:
         self.rules = Rules()
         self.board = self._training(())
         self.evaluations = self._rounds(())
+        self._evaluated_epoch = -1  # the last one at whose end a round was requested
         self.follow_ups = FollowUps(self._next_id)
         self.failures = RangeFailures(config.max_bad_records, record)
 
@@ -88,10 +93,10 @@ class Workload:
             sources,
             complete=complete,
             records_per_task=config.records_per_task,
-            epochs=config.num_epochs if sources else 0,
+            epochs=config.epochs if sources else 0,
             seed=config.seed,
             max_steps=self.rules.max_steps,
-            minibatch_size=config.minibatch_size,
+            batch_size=config.batch_size,
             next_id=self._next_id,
             shuffle_tasks=config.shuffles_tasks,
             shuffle_buffer=config.shuffle_buffer,
@@ -102,9 +107,9 @@ class Workload:
             sources,
             complete=complete,
             records_per_task=self._config.records_per_task,
-            every_versions=self._config.evaluation_steps if sources else 0,
+            every_versions=max(self._config.evaluation_steps, 0) if sources else 0,
             next_id=self._next_id,
-            minibatch_size=self._config.minibatch_size,
+            batch_size=self._config.batch_size,
         )
 
     # ------------------------------------------------------------ reading
@@ -291,9 +296,7 @@ class Workload:
         if phase == Phase.EVALUATING:
             self.evaluations.request(version, self.epoch)
         elif phase == Phase.PREDICTING:
-            spans = cut(
-                self._prediction, self._config.records_per_task, self._config.minibatch_size
-            )
+            spans = cut(self._prediction, self._config.records_per_task, self._config.batch_size)
             before = itertools.accumulate(map(len, spans), initial=0)
             tasks = [
                 Task(self._next_id(), pb.PREDICT, span, position=position)
@@ -321,6 +324,7 @@ class Workload:
         self.description.resume()
         self.board.resume(in_model, times, version)
         self.evaluations.resume(version)
+        self._evaluated_epoch = -1
         self.follow_ups.resume(self.rules, self.evaluations.course)
 
     # ------------------------------------------------------------ giving out
@@ -333,6 +337,9 @@ class Workload:
             return None
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
             return self._queue.take(requester)
+        if phase == Phase.TRAINING and self._ends_epoch:
+            self._evaluated_epoch = self.epoch
+            self.evaluations.request(version, self.epoch)
         duty = requester.duty if phase == Phase.TRAINING else Duty.ALL
         task = None
         if duty != Duty.TRAINING:
@@ -342,7 +349,7 @@ class Workload:
             task = self.description.take(requester)
         if task is None and phase == Phase.TRAINING:
             if duty != Duty.EVALUATION:
-                task = self._take_training(version, requester)
+                task = self.board.take(requester)
             task = task or self.description.take(requester)
         return task
 
@@ -355,24 +362,27 @@ class Workload:
         few = not self.board.more_than(LEAST_AHEAD * workers)
         return few or self.description.under_way < workers // 2
 
-    def take_ahead(self, version: int, requester: Requester, spare: int) -> Task | None:
+    def take_ahead(self, requester: Requester, spare: int) -> Task | None:
         """Lease a training task to a worker that has one, if more than `spare` are left.
 
         None also while something else is to be done first.
         """
         evaluates = requester.duty != Duty.TRAINING and not self.evaluations.idle
-        if evaluates or self._describes or not self.board.more_than(spare):
+        if evaluates or self._ends_epoch or self._describes or not self.board.more_than(spare):
             return None
-        return self._take_training(version, requester)
+        return self.board.take(requester)
 
-    def _take_training(self, version: int, requester: Requester) -> Task | None:
-        epoch = self.board.epoch
-        task = self.board.take(requester)
-        # A rule that watches evaluations gets one an epoch where none were asked for.
-        watched = self.rules.watch and not self._config.evaluation_steps
-        if watched and self.board.epoch > epoch and self._config.validation_data:
-            self.evaluations.request(version, epoch)
-        return task
+    @property
+    def _ends_epoch(self) -> bool:
+        """Whether the model is to be evaluated before the first task of the next epoch."""
+        if self._config.evaluation_steps > 0 or not self._config.validation_data:
+            return False
+        if not self.board.between_epochs or self._evaluated_epoch == self.epoch:
+            return False
+        every = math.ceil(self._config.epochs / MOST_EPOCHS)
+        by_default = self._config.evaluation_steps < 0 and (self.epoch + 1) % every == 0
+        # A rule that watches evaluations gets one an epoch.
+        return by_default or bool(self.rules.watch)
 
     # ------------------------------------------------------------ taking back
 

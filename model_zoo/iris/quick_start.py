@@ -2,7 +2,7 @@
 
 python -m shoal.model_zoo.iris.prepare DIR
 shoal train --model-zoo model_zoo/iris --model-def quick_start.custom_model \
-        --training-data DIR/iris.csv --num-epochs 20 --minibatch-size 10 --output trained
+        --training-data DIR/iris.csv --epochs 20 --batch-size 10 --output trained
 """
 
 import keras

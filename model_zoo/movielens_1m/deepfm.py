@@ -5,8 +5,8 @@ factors of length 16, as in RecBole's benchmark of this data set. Run it with
 
     shoal train --model-zoo model_zoo/movielens_1m --model-def deepfm.custom_model \
         --training-data DIR/train.parquet --validation-data DIR/validation.parquet \
-        --minibatch-size 4096 --num-minibatches-per-task 4 --shuffle buffer:16384 \
-        --num-epochs 20 --evaluation-steps 145 --output OUT
+        --batch-size 4096 --num-minibatches-per-task 4 --shuffle buffer:16384 \
+        --epochs 20 --evaluation-steps 145 --output OUT
 
 Factors are kept small by a penalty on those that a minibatch looks up, which is what keeps so many
 epochs from fitting the training data alone.

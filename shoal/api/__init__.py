@@ -37,6 +37,7 @@ def train(
     callbacks: Any = None,
     class_weight: Mapping[int, float] | None = None,
     label: str | None = None,
+    validation_split: float = 0.0,
     model_def: str = "",
     model_zoo: AnyPath = ".",
     model_params: str | Mapping[str, Any] = "",
@@ -59,8 +60,8 @@ def train(
     columns: str | Sequence[str] = "",
     fill_missing: str | Sequence[str] | Mapping[str, Any] = "",
     missing_mask: str | Sequence[str] = "",
-    num_epochs: int = 1,
-    minibatch_size: int = 256,
+    epochs: int = 1,
+    batch_size: int = 256,
     num_minibatches_per_task: int = 16,
     accumulate: int = 1,
     seed: int = 0,
@@ -95,7 +96,7 @@ def train(
     continue_from: AnyPath | JobResult = "",
     only_new: bool = False,
     latest: AnyPath = "",
-    evaluation_steps: int = 0,
+    evaluation_steps: int = -1,
     evaluation_workers: int = 0,
     output: AnyPath = "",
     export: str = "keras,savedmodel",
@@ -149,6 +150,7 @@ def train(
     active_deadline_seconds: int = 0,
     ttl_seconds_after_finished: int = -1,
     display: Display | None = None,
+    verbose: int | str = "auto",
     wait: Literal[True] = True,
 ) -> JobResult: ...
 
@@ -175,7 +177,10 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
       label: the column of the labels, without feed; by default the only one that is no input of
           the model, or the one that is called label.
 
-    display: where progress is shown; by default as on the command line.
+    validation_split: the fraction of the records of training_data, which is no path, that are
+    validation data: the last ones.
+    verbose: how progress is shown. 0: not at all; 1: in a display that is drawn anew; 2: in lines;
+    "auto": 1 in a terminal or a notebook, else 2. display: another place in its stead.
     wait: False returns a `Job` when the job has begun, and the job goes on; errors of its start and
     end are those of Job.result(). A program that ends waits for its jobs.
 
@@ -212,7 +217,7 @@ def evaluate(
     columns: str | Sequence[str] = "",
     fill_missing: str | Sequence[str] | Mapping[str, Any] = "",
     missing_mask: str | Sequence[str] = "",
-    minibatch_size: int = 256,
+    batch_size: int = 256,
     num_minibatches_per_task: int = 16,
     seed: int = 0,
     max_bad_records: int = 0,
@@ -261,6 +266,7 @@ def evaluate(
     active_deadline_seconds: int = 0,
     ttl_seconds_after_finished: int = -1,
     display: Display | None = None,
+    verbose: int | str = "auto",
     wait: Literal[True] = True,
 ) -> JobResult: ...
 
@@ -301,7 +307,7 @@ def predict(
     columns: str | Sequence[str] = "",
     fill_missing: str | Sequence[str] | Mapping[str, Any] = "",
     missing_mask: str | Sequence[str] = "",
-    minibatch_size: int = 256,
+    batch_size: int = 256,
     num_minibatches_per_task: int = 16,
     seed: int = 0,
     max_bad_records: int = 0,
@@ -352,6 +358,7 @@ def predict(
     active_deadline_seconds: int = 0,
     ttl_seconds_after_finished: int = -1,
     display: Display | None = None,
+    verbose: int | str = "auto",
     wait: Literal[True] = True,
 ) -> JobResult: ...
 

@@ -20,13 +20,13 @@ from shoal.client import by_value
 from shoal.client.claim import numbered
 from shoal.client.display import Display, default_display
 from shoal.client.following import Interruptions
-from shoal.client.frames import is_path, write_data
 from shoal.client.inspection import CheckReport, checked_report
 from shoal.client.local import run_job
 from shoal.cluster import given_model
 from shoal.config.flags import kind_of
-from shoal.config.job import JobConfig, fields_of
+from shoal.config.job import CHECK_FLAGS, JobConfig, fields_of
 from shoal.config.signatures import checked, in_python
+from shoal.data.frames import is_path, split_data, write_data
 from shoal.errors import UserError
 from shoal.result import JobFailedError, JobResult
 
@@ -34,7 +34,7 @@ AnyPath = str | os.PathLike[str]
 """A path, a pattern or a URL."""
 
 Data = Any
-"""A path, or an object with records: what `client/frames.py` takes. Its type would import it."""
+"""A path, or an object with records: what `data/frames.py` takes. Its type would import it."""
 
 DATA = ("training_data", "validation_data", "prediction_data")
 
@@ -47,15 +47,17 @@ def run(command: str, arguments: dict[str, Any]) -> JobResult:
 
     Raises UserError if the job cannot be started, JobFailedError if it does not succeed.
     """
-    display: Display = arguments.pop("display") or default_display()
-    with _in_python():
+    with in_python_words():
+        shown = default_display(arguments.pop("verbose"))
+        display: Display = arguments.pop("display") or shown
         given = _given(command, arguments)
     return _run(given, display)
 
 
 def start(command: str, arguments: dict[str, Any]) -> Job:
     """As `run`; the job goes on when this returns."""
-    with _in_python():
+    with in_python_words():
+        arguments.pop("verbose")  # nothing is shown
         if arguments.pop("display") is not None:
             raise UserError("display is not for wait=False: the job's status() tells how it goes")
         given = _given(command, arguments)
@@ -64,11 +66,15 @@ def start(command: str, arguments: dict[str, Any]) -> Job:
 
 def _run(given: _Given, display: Display, interruptions: Interruptions | None = None) -> JobResult:
     with (
-        _in_python(),
+        in_python_words(),
         _written(given, _beside(given.config), display) as (config, written),
         _in_its_place(config, given) as config,
     ):
-        result = run_job(config, display, interruptions, written)
+        return succeeded(run_job(config, display, interruptions, written))
+
+
+def succeeded(result: JobResult) -> JobResult:
+    """The result of a job that has succeeded. Raises JobFailedError of any other."""
     if result.state != "succeeded":
         failure = result.failure or {"message": _unsuccessful(result)}
         text = "\n".join(filter(None, (in_python(failure["message"]), failure.get("traceback"))))
@@ -78,16 +84,18 @@ def _run(given: _Given, display: Display, interruptions: Interruptions | None = 
 
 def checking(arguments: dict[str, Any]) -> CheckReport:
     """The report of `shoal.check`. Raises UserError for what is found before the model is built."""
-    with _in_python():
+    with in_python_words():
         given = _given("check", arguments)
+        looked_at = {name: getattr(given.config, name) for name in ("command", *CHECK_FLAGS)}
+        given = dataclasses.replace(given, config=JobConfig(**looked_at))
         # One batch is read.
-        most = given.config.minibatch_size
+        most = given.config.batch_size
         with _written(given, None, default_display(), most) as (config, _):
             return checked_report(config)
 
 
 @contextmanager
-def _in_python() -> Iterator[None]:
+def in_python_words() -> Iterator[None]:
     """A wrong input is told by the names of the arguments."""
     try:
         yield
@@ -130,13 +138,14 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
 
     Raises UserError for a wrong type, or without a model.
     """
-    known = {field.name: field for field in fields_of(command)}
+    known = {each.name: each for each in fields_of("train" if command == "check" else command)}
     kept = None
     if isinstance(arguments.get("restore_from"), JobResult):
         arguments, kept = _restored(arguments, arguments["restore_from"])
     if isinstance(given := arguments.get("continue_from"), JobResult):
         arguments = arguments | {"continue_from": given.job_dir}
     model = {n: arguments[n] for n in by_value.NAMES if arguments.get(n) is not None}
+    arguments = _split(arguments)
     frames = {n: arguments[n] for n in DATA if n in arguments and not is_path(arguments[n])}
     values: dict[str, Any] = {}
     for name, field in known.items():
@@ -163,6 +172,25 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
     if model:
         values["model_def"] = MODEL_DEF
     return _Given(JobConfig(command=command, **values), model, kept, frames)
+
+
+def _split(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with the last records of the training data as validation data, if so wanted.
+
+    Raises UserError.
+    """
+    fraction = checked("validation_split", arguments.get("validation_split", 0.0), float)
+    if not fraction:
+        return arguments
+    if not is_path(arguments["validation_data"]) or arguments["validation_data"]:
+        raise UserError("validation_split: validation_data is given, too: remove one of them")
+    if is_path(arguments["training_data"]):
+        raise UserError(
+            "validation_split is for data that the program holds, such as a DataFrame, and "
+            "training_data is a path: give validation_data"
+        )
+    first, last = split_data("training_data", arguments["training_data"], fraction)
+    return arguments | {"training_data": first, "validation_data": last}
 
 
 def _restored(arguments: dict[str, Any], result: JobResult) -> tuple[dict[str, Any], Path | None]:

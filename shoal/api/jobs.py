@@ -1,4 +1,4 @@
-"""A job that goes on beside the program that started it: what wait=False of the Python API gives.
+"""A job that goes on beside the program: what wait=False of the Python API and `attach` give.
 
 It is followed by a thread of the program; asking and steering is what `shoal status`, `scale`,
 `stop` and `logs` do, by the same functions. The job may run here or on Kubernetes.
@@ -34,17 +34,21 @@ class Job:
     name, job_dir: of the job. Its methods may be called at any time, from any thread.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, *, own: bool = True) -> None:
         """Start the job by `run`, and return when it has its folder.
 
+        own: the program has it started; otherwise `run` follows the job of another program.
         Raises what `run` raises before.
         """
+        self._own = own
         self._display = _Kept()
         self._interruptions = Interruptions()
         self._result: JobResult | None = None
         self._error: BaseException | None = None
-        # Not a daemon: a program that ends waits for its jobs, as it would with wait=True.
-        self._thread = threading.Thread(target=self._follow, args=(run,), name="shoal job")
+        # No daemon where it is its own: a program that ends waits for it, as with wait=True.
+        self._thread = threading.Thread(
+            target=self._follow, args=(run,), name="shoal job", daemon=not own
+        )
         self._thread.start()
         try:
             self._display.begun.wait()
@@ -133,8 +137,18 @@ class Job:
         return cluster_jobs.rebalance(cluster_jobs.handle_of(self.name, self._namespace))
 
     def stop(self) -> None:
-        """Have the job stop, as Ctrl-C does; `result()` waits for its end."""
-        self._interruptions.stop()
+        """Have the job stop, as Ctrl-C does; `result()` waits for its end.
+
+        Raises UserError if a job that was attached to does not run.
+        """
+        if self._own:
+            self._interruptions.stop()
+        elif self._namespace is None:
+            local_master.stop(self._folder)
+        else:
+            from shoal.client import cluster_jobs  # late: the Kubernetes library is large
+
+            cluster_jobs.stop(cluster_jobs.handle_of(self.name, self._namespace))
 
     def logs(self, role: str = "master", index: int = 0) -> str:
         """What the newest start of a process has written: of master, ps or worker.
@@ -203,8 +217,9 @@ class _Kept(Display):
                 self.evaluations.append(
                     {
                         "version": found.version,
-                        "epoch": status.epoch,
+                        "epoch": found.epoch,
                         "records": found.records,
                         "metrics": dict(found.metrics),
+                        "loss": found.loss if found.HasField("loss") else None,
                     }
                 )

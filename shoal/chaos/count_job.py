@@ -100,8 +100,8 @@ def count_values(job_dir: Path) -> dict[str, Any]:
         "training_data": str(job_dir) + INPUT,
         "output": str(job_dir / "export"),
         "export": "none",
-        "num_epochs": 2,
-        "minibatch_size": 32,
+        "epochs": 2,
+        "batch_size": 32,
     }
 
 

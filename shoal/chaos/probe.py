@@ -84,7 +84,7 @@ class Probe:
         if status is None:
             return
         records = status.ledger.total
-        batch = self.config.minibatch_size
+        batch = self.config.batch_size
         batch *= self.config.gradients_per_update if self.config.sync else 1
         steps = -(-records // batch) if records else self._seen.steps
         self._seen = Seen(self._seen.step, steps, status.state or self._seen.phase)

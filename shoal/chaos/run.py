@@ -239,14 +239,14 @@ def part_of(config: JobConfig, outcome: Outcome, before: Sequence[Part] = ()) ->
     """What a job had to train, of files that none before has trained on. It has an audit."""
     known = {source.name for part in before for source in part.sources}
     sources = [each for each in read_input(Path(config.training_data)) if each.name not in known]
-    total = config.num_epochs * sum(len(each.records) for each in sources)
+    total = config.epochs * sum(len(each.records) for each in sources)
     trained = sum(outcome.audit["records"][name] for name in ("once", "more", "failed"))
     # The model of --count has no rule that ends training early; one that is like it may.
     stopped = config.model_zoo != shoal.counting.__path__[0] and trained < total
     sync = outcome.result.sync if outcome.result is not None else None
     return Part(
         sources,
-        config.num_epochs,
+        config.epochs,
         outcome.audit,
         stopped=stopped,
         moved=any(
@@ -255,7 +255,7 @@ def part_of(config: JobConfig, outcome: Outcome, before: Sequence[Part] = ()) ->
         ),
         gradients=config.gradients_per_update if config.sync else 1,
         short=sync["short"] if sync else 0,
-        batch=config.minibatch_size,
+        batch=config.batch_size,
     )
 
 

@@ -6,7 +6,8 @@ import json
 
 import click
 
-from shoal.cli.finding import guarded, here, on_kubernetes
+from shoal.cli.finding import guarded
+from shoal.client.finding import here, on_kubernetes
 from shoal.client.plain import echo
 from shoal.errors import UserError
 

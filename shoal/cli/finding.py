@@ -1,8 +1,4 @@
-"""What the commands for jobs share: where a job is, and how a wrong input ends.
-
-A job of this machine is meant by its folder or name, any other is one on Kubernetes. What a command
-needs it imports when it runs: gRPC and the library of Kubernetes are large.
-"""
+"""What the commands for jobs share: --namespace, and how a wrong input ends."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from typing import Any
 
 import click
 
-from shoal.base.job_folder import JobFolder
 from shoal.client.plain import echo
 from shoal.errors import EXIT_USER_ERROR, UserError
 
@@ -42,32 +37,6 @@ def command(function: Callable[..., None]) -> click.Command:
         help="Of a job on Kubernetes. Default: that of the present kubectl context.",
     )
     return click.command()(option(guarded(function)))
-
-
-def here(job: str, namespace: str) -> JobFolder | None:
-    """The folder of a job of this machine; None if it is one on Kubernetes."""
-    if namespace:
-        return None
-    from shoal.client import local_jobs
-
-    return local_jobs.find(job)
-
-
-def on_kubernetes(job: str, namespace: str) -> tuple[Any, Any]:
-    """The commands of a cluster, and the job. Raises UserError if there is no cluster."""
-    from shoal.cluster.configured import check_configured
-
-    try:
-        check_configured()
-        from shoal.client import cluster_jobs
-
-        return cluster_jobs, cluster_jobs.handle_of(job, namespace)
-    except UserError as error:
-        if namespace:
-            raise
-        raise UserError(
-            f"there is no job {job} on this machine, in ./shoal-jobs or at this path; and {error}"
-        ) from error
 
 
 def console_here() -> Any:

@@ -18,7 +18,8 @@ from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.words import counted
 from shoal.cli import threads
 from shoal.cli.explain import explain
-from shoal.cli.finding import ROLES, command, console_here, guarded, here, on_kubernetes
+from shoal.cli.finding import ROLES, command, console_here, guarded
+from shoal.client.finding import here, on_kubernetes
 from shoal.client.plain import echo
 from shoal.errors import (
     EXIT_INTERRUPTED,

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from shoal.base.job_folder import shown_path
-from shoal.cli.finding import ROLES, command, console_here, here, on_kubernetes
+from shoal.cli.finding import ROLES, command, console_here
+from shoal.client.finding import here, on_kubernetes
 from shoal.client.plain import echo
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
 from shoal.client.course import Best, larger_is_better
-from shoal.client.local_jobs import result_of, state_of
+from shoal.client.local_jobs import kept, result_of, state_of
 from shoal.cluster.configured import check_configured
 from shoal.config.flags import flag
 from shoal.errors import UserError
@@ -65,27 +65,26 @@ def jobs_of(names: Sequence[str]) -> list[Compared]:
     """
     if len(names) < 2:
         raise UserError("give two jobs or more to compare: shoal compare JOB JOB ...")
-    folders = [_find(name) for name in names]
+    folders = [_found(name) for name in names]
     for name, folder in zip(names, folders, strict=True):
         if folders.count(folder) > 1:
             raise UserError(f"job {name} is given twice: give each job once")
     short = [folder.path.name for folder in folders]
     return [
-        _compared(folder, name if short.count(name) == 1 else shown_path(folder.path))
+        compared(folder, name if short.count(name) == 1 else shown_path(folder.path))
         for folder, name in zip(folders, short, strict=True)
     ]
 
 
-def _find(job: str) -> JobFolder:
-    for path in (JOBS / job, Path(job)):
-        folder = JobFolder(path.resolve())
-        if folder.config.is_file():
-            return folder
+def _found(job: str) -> JobFolder:
+    if (folder := kept(job)) is not None:
+        return JobFolder(folder.path.resolve())
     known = [each.name for each in JOBS.iterdir()] if JOBS.is_dir() else []
     raise UserError(f"there is no job {job} in ./{JOBS} or at this path{near(job, known)}")
 
 
-def _compared(folder: JobFolder, name: str) -> Compared:
+def compared(folder: JobFolder, name: str) -> Compared:
+    """What is known of the job in a folder. Raises UserError if its files are not a job's."""
     try:
         config = json.loads(folder.config.read_text())
         own = config["job_dir"].rstrip("/") + "/"
@@ -106,6 +105,7 @@ def _compared(folder: JobFolder, name: str) -> Compared:
     if result is not None:
         figures |= {
             "seconds": result.seconds,
+            "records": result.records or figures.get("records", 0),
             "samples_per_second": result.samples_per_second,
             **{kind: result.ledger[kind] for kind in LEDGER if kind in result.ledger},
             "mean_staleness": result.staleness.get("mean", 0.0),

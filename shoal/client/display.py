@@ -27,6 +27,7 @@ from shoal.client.plain import plain
 from shoal.client.report import metrics_text
 from shoal.client.stages import bound_and_step
 from shoal.config.job import JobConfig
+from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 
 LINE_SECONDS = 5.0
@@ -43,14 +44,23 @@ FAILED = ": the job failed: "
 ENDED = ("succeeded", "degraded", "failed", "stopped")
 
 
-def default_display() -> Display:
-    """A live display if standard output is a terminal or a notebook, else log lines."""
+def default_display(verbose: int | str = "auto") -> Display:
+    """A live display if standard output is a terminal or a notebook, else log lines.
+
+    verbose: 0 for one that shows nothing, 1 for a live display, 2 for lines, as in Keras. Raises
+    UserError if it is none of these.
+    """
     # Late: it is a Display itself.
     from shoal.client.notebook import NotebookDisplay, in_notebook
 
-    if in_notebook():
+    if verbose not in ("auto", 0, 1, 2):
+        raise UserError(f'verbose must be "auto", 0, 1 or 2, not {verbose!r}')
+    if verbose == 0:
+        return SilentDisplay()
+    if in_notebook() and verbose != 2:
         return NotebookDisplay()
-    return LiveDisplay(PlainConsole()) if sys.stdout.isatty() else LineDisplay(sys.stdout)
+    live = verbose == 1 or (verbose == "auto" and sys.stdout.isatty())
+    return LiveDisplay(PlainConsole()) if live else LineDisplay(sys.stdout)
 
 
 class Display(ABC):
@@ -110,6 +120,16 @@ class Display(ABC):
     @abstractmethod
     def draw(self, status: pb.JobStatus) -> None:
         """Show the status."""
+
+
+class SilentDisplay(Display):
+    """Shows nothing."""
+
+    def event(self, text: str) -> None:
+        """See Display."""
+
+    def draw(self, status: pb.JobStatus) -> None:
+        """See Display."""
 
 
 class WrappedDisplay(Display):
@@ -232,8 +252,8 @@ def _figures(status: pb.JobStatus, course: Course) -> dict[str, str]:
     """
     figures = {}
     if status.ledger.total:
-        epoch = min(status.epoch + 1, status.num_epochs)
-        figures["epoch"] = f"{epoch}/{status.num_epochs}"
+        epoch = min(status.epoch + 1, status.epochs)
+        figures["epoch"] = f"{epoch}/{status.epochs}"
     if status.state in ("training", "predicting"):
         figures["samples/s"] = f"{status.samples_per_second:,.0f}"
     if course.loss is not None:

@@ -57,7 +57,10 @@ def rising_loss(result: JobResult) -> str:
         stale = result.staleness.get("mean", 0.0) > MUCH_STALENESS
         better = "--sync, --staleness-bound or a lower" if stale else "a lower"
         return f"in training from {found[0]:.4f} to {found[1]:.4f}: try {better} learning rate"
-    for name, values in result.history.items():
+    for column, values in result.history.items():
+        name = column.removeprefix("val_")
+        if name == column:
+            continue
         larger = larger_is_better(name)
         known = [value for value in values if isinstance(value, float)]
         if larger is not None and (found := rise([-x if larger else x for x in known])):

@@ -21,14 +21,19 @@ from shoal.errors import UserError
 from shoal.result import JobResult
 
 
+def kept(job: str) -> JobFolder | None:
+    """The folder of a job here: a path, or a name in JOBS. None if there is none.
+
+    Of a job on Kubernetes it holds what was kept of it.
+    """
+    folders = (JobFolder(path.absolute()) for path in (JOBS / job, Path(job)))
+    return next((folder for folder in folders if folder.config.is_file()), None)
+
+
 def find(job: str) -> JobFolder | None:
-    """The folder of a job of this machine: a path, or a name in JOBS. None if there is none."""
-    for path in (JOBS / job, Path(job)):
-        folder = JobFolder(path.absolute())
-        # Of a job on Kubernetes a folder here holds what was kept of it.
-        if folder.config.is_file() and not folder.templates.is_file():
-            return folder
-    return None
+    """As `kept`, of a job of this machine."""
+    folder = kept(job)
+    return None if folder is None or folder.templates.is_file() else folder
 
 
 def result_of(folder: JobFolder) -> JobResult | None:
@@ -125,16 +130,23 @@ def log_lines(folder: JobFolder, role: str, index: int, *, follow: bool) -> Iter
             yield rest
 
 
+def jobs_in(path: Path) -> list[JobFolder]:
+    """The jobs of this machine whose folders are in another one, the newest first."""
+    inside = [JobFolder(each) for each in path.absolute().iterdir()] if path.is_dir() else []
+    folders = [each for each in inside if each.config.is_file() and not each.templates.is_file()]
+    return sorted(folders, key=lambda each: each.config.stat().st_mtime, reverse=True)
+
+
 def jobs_table() -> Table | None:
     """The jobs of this machine that have a folder in JOBS, the newest first; None without any."""
-    folders = [found for each in _folders() if (found := find(each)) is not None]
+    folders = jobs_in(JOBS)
     if not folders:
         return None
     table = Table(title=f"jobs on this machine, in {JOBS}")
     for title in ("job", "state", "workers", "servers", "age"):
         table.add_column(title)
     now = time.time()
-    for folder in sorted(folders, key=lambda each: each.config.stat().st_mtime, reverse=True):
+    for folder in folders:
         state = state_of(folder)
         alive = [""] * 2
         if state == "running":
@@ -142,10 +154,6 @@ def jobs_table() -> Table | None:
         age = duration(now - folder.config.stat().st_mtime)
         table.add_row(folder.path.name, state, *alive, age)
     return table
-
-
-def _folders() -> list[str]:
-    return [each.name for each in JOBS.iterdir()] if JOBS.is_dir() else []
 
 
 def _running(folder: JobFolder, role: str) -> int:

@@ -102,10 +102,10 @@ def _check_order(options: JobOptions) -> None:
         raise UserError(
             f"--order time cannot be combined with --shuffle {options.shuffle}: remove one of them"
         )
-    if options.num_epochs != 1:
+    if options.epochs != 1:
         raise UserError(
-            f"--order time trains on the data once, and --num-epochs is {options.num_epochs}: "
-            "remove --num-epochs, or use --shuffle none"
+            f"--order time trains on the data once, and --epochs is {options.epochs}: "
+            "remove --epochs, or use --shuffle none"
         )
 
 

@@ -42,7 +42,8 @@ CHECK_FLAGS = (
     "model_zoo",
     "model_params",
     "training_data",
-    "minibatch_size",
+    "validation_data",
+    "batch_size",
     "num_ps",
     "embedding_threshold",
     "table",
@@ -54,8 +55,8 @@ CHECK_FLAGS = (
 """The fields that are flags of `shoal check`, which starts no job."""
 
 PLAN_FLAGS = (
-    *(name for name in CHECK_FLAGS if name != "num_ps"),
-    *("num_epochs", "accumulate", "num_minibatches_per_task"),
+    *(name for name in CHECK_FLAGS if name not in ("num_ps", "validation_data")),
+    *("epochs", "accumulate", "num_minibatches_per_task"),
     *("durability", "log_place", "log_mb"),
 )
 """The fields that are flags of `shoal plan`, which starts no job and tells --num-ps."""

@@ -105,8 +105,8 @@ class DataOptions:
 class TrainingOptions:
     """Passes over the data, batches, tasks, and records that fail."""
 
-    num_epochs: int = option("Passes over the training data.", 1, commands="train", least=1)
-    minibatch_size: int = option("Records per step of one worker.", 256, least=1)
+    epochs: int = option("Passes over the training data.", 1, commands="train", least=1)
+    batch_size: int = option("Records per step of one worker.", 256, least=1)
     num_minibatches_per_task: int = option(
         "Minibatches per task. A worker takes one task at a time from the master: small tasks "
         "balance uneven workers, large tasks need fewer calls to the master.",

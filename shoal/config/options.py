@@ -157,12 +157,12 @@ class JobOptions(
     @property
     def records_per_step(self) -> int:
         """Records of one push."""
-        return self.minibatch_size * self.accumulate
+        return self.batch_size * self.accumulate
 
     @property
     def records_per_task(self) -> int:
         """Length of a whole task, in records."""
-        return self.minibatch_size * self.num_minibatches_per_task
+        return self.batch_size * self.num_minibatches_per_task
 
 
 @dataclass(frozen=True)

@@ -143,11 +143,12 @@ class OutputOptions:
     """Evaluation during training, the exported model, and predictions."""
 
     evaluation_steps: int = option(
-        "Model versions (pushes per server) between two evaluations on --validation-data. 0: "
-        "only one at the end.",
-        0,
+        "Model versions (pushes per server) between two evaluations on --validation-data, beside "
+        "the one at the end of training. -1: at the end of each epoch, or of 20 epochs if there "
+        "are more. 0: only at the end of training.",
+        -1,
         commands="train",
-        least=0,
+        least=-1,
     )
     evaluation_workers: int = option(
         "Number of workers, of --num-workers, that do the evaluations while the others go on with "
@@ -198,7 +199,8 @@ class MonitoringOptions:
 
     metrics_seconds: float = option(
         "Seconds between two rows of metrics.csv in the job folder: throughput, loss, processes "
-        "and tables over time. Each evaluation has a row at once. 0: no file.",
+        "and tables over time; a tenth of that, but at least a second, in the first minute. Each "
+        "evaluation has a row at once. 0: no file.",
         10.0,
         least=0,
     )

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast, get_overloads
 from shoal.base.words import near
 from shoal.config import data_format, model_params, table_options
 from shoal.config.flags import kind_of
-from shoal.config.job import fields_of, option_fields
+from shoal.config.job import option_fields
 from shoal.config.options import GROUPS
 from shoal.errors import UserError
 
@@ -42,16 +42,21 @@ SHOWN_VALUE = 60
 """Characters of a wrong value in a message."""
 
 
-def documented(command: str) -> Callable[[Function], Function]:
+def documented(
+    command: str, like: Callable[..., Any] | None = None
+) -> Callable[[Function], Function]:
     """Gives a function, whose arguments are a command's, the help of that command.
 
     An unknown argument is a UserError then, which names the likely one. The arguments of a
-    function with overloads are those of the last one.
+    function with overloads are those of the last one. like: another function of these, which has
+    the arguments that this one is to have.
     """
 
     def decorate(function: Function) -> Function:
         overloads = get_overloads(function)
-        signature = inspect.signature(overloads[-1] if overloads else function)
+        signature = inspect.signature(like or (overloads[-1] if overloads else function))
+        returned = inspect.signature(function).return_annotation
+        signature = signature.replace(return_annotation=returned)
         parameters = signature.parameters
 
         @functools.wraps(function)
@@ -67,7 +72,7 @@ def documented(command: str) -> Callable[[Function], Function]:
         called.__signature__ = signature  # type: ignore[attr-defined]
         lines = ["", "Arguments, which are the flags of the command line:"]
         for group in GROUPS:
-            fields = [field for field in group.fields if field in fields_of(command)]
+            fields = [field for field in group.fields if field.name in parameters]
             lines += ["", f"{group.title}:"] * bool(fields)
             for field in fields:
                 text = f"{field.name}: {in_python(field.metadata['help'])}"

@@ -36,7 +36,7 @@ def scripted(monkeypatch):
         monkeypatch.setattr(
             client,
             "master_command",
-            lambda path: [str(FAKE), behaviour, "--config", str(path)],
+            lambda path: [str(FAKE), behaviour, "-m", "shoal.master", "--config", str(path)],
         )
 
     return use

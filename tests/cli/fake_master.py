@@ -14,6 +14,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.proto import methods, serving
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.protocol import own_protocol
 from shoal.security.identities import own_identity
 
 behaviour, *_, config_path = sys.argv[1:]
@@ -27,12 +28,13 @@ def status(_request):
     return pb.JobStatus(
         job_name=config.job_name,
         state="training",
-        num_epochs=config.num_epochs,
+        epochs=config.epochs,
         tasks_done=1,
         tasks_total=4,
         ledger=pb.Ledger(total=100, trained_once=25, pending=75),
         samples_per_second=1234.0,
         messages=["1.0 s: worker-0 died"],
+        protocol=own_protocol(),
     )
 
 

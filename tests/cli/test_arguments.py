@@ -2,16 +2,16 @@
 
 import inspect
 import pathlib
-import sys
 import typing
 from types import SimpleNamespace
 
 import pytest
 
 import shoal
+import shoal.api
 from shoal.api import calls
-from shoal.client.by_value import NAMES
 from shoal.config.flags import COMMANDS
+from shoal.config.job import fields_of
 from shoal.errors import UserError
 from shoal.result import JobResult
 
@@ -52,12 +52,11 @@ def forms(name, annotation):
 
 def cases():
     for command in (*COMMANDS, "check"):
-        function = getattr(shoal, command)
-        known = vars(sys.modules[function.__module__])
-        for name, each in inspect.signature(function).parameters.items():
-            annotation = eval(each.annotation, known)
+        taken = {field.name for field in fields_of(command)}
+        for name, each in inspect.signature(getattr(shoal, command)).parameters.items():
+            annotation = eval(each.annotation, vars(shoal.api))
             # Models and data by value have tests of their own.
-            if name not in (*NAMES, "display", "wait") and annotation is not calls.Data:
+            if name in taken and annotation is not calls.Data:
                 yield pytest.param(command, name, annotation, id=f"{command}-{name}")
 
 

@@ -2,15 +2,19 @@
 
 import dataclasses
 import json
+import os
 from http.server import BaseHTTPRequestHandler
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+import shoal
 from shoal.base.job_folder import JobFolder
 from shoal.cli.main import main
 from shoal.cluster.manifests import RESULT_FILE, labels
 from shoal.config.job import JobConfig
+from shoal.errors import UserError
 from shoal.master.metrics_file import MetricsFile
 from shoal.master.work.evaluation import EvaluationResult
 from tests.master.api_server import Answers, served
@@ -89,6 +93,60 @@ def test_flags_that_differ_and_figures_are_side_by_side(begun):
     assert slow["figures"]["samples_per_second"] == 1000.0
     assert (slow["figures"]["trained_once"], slow["figures"]["repeated"]) == (490, 10)
     assert slow["figures"]["worker_deaths"] == 2
+
+
+def test_a_program_has_the_same_as_a_data_frame(begun):
+    fast = begun("fast", [0.75, 0.5], num_workers=2)
+    slow = begun("slow", [0.25])
+    end(slow)
+    shown = shoal.compare(fast.path, shoal.attach("slow"))
+    assert [*shown.columns[:5]] == [
+        *("state", "num_workers", "val_auc", "best_val_auc", "val_odd"),
+    ]
+    assert [*shown.index] == ["fast", "slow"]
+    assert [*shown["state"]] == ["killed", "succeeded"]
+    assert [*shown["num_workers"]] == [2, 1]
+    assert [*shown["val_auc"], *shown["best_val_auc"]] == [0.5, 0.75, 0.75, 0.75]
+    assert shown["val_odd"]["fast"] == 2.0
+    assert pd.isna(shown["val_odd"]["slow"])
+    assert [*shown["seconds"], *shown["loss"]] == [20.0, 61.0, 0.5, 1.0]
+    with pytest.raises(UserError, match=r"^there is no job slwo .* \(did you mean slow\?\)$"):
+        shoal.compare("fast", "slwo")
+
+
+def test_a_program_lists_the_jobs_of_a_folder(begun, tmp_path):
+    assert shoal.jobs().empty
+    end(begun("slow", [0.25]))
+    fast = begun("fast", [])
+    os.utime(fast.config, (0, 0))
+    begun("far", [], image="shoal:1").templates.write_text("{}")
+    shown = shoal.jobs()
+    assert [*shown.index] == ["slow", "fast"]
+    assert [*shown["state"]] == ["succeeded", "killed"]
+    assert [*shown["records"], *shown["seconds"]] == [100, 0, 61.0, 0.0]
+    assert shown["began"]["fast"] == pd.Timestamp(0, tz="UTC")
+    assert shoal.jobs(tmp_path / "shoal-jobs").equals(shown)
+    assert shoal.jobs(tmp_path).dtypes.equals(shown.dtypes)
+
+
+def test_a_job_that_has_ended_is_attached_to_by_its_result(begun, cluster):
+    slow = begun("slow", [0.25])
+    with pytest.raises(UserError, match=r"^job slow was killed"):
+        shoal.attach("slow")
+    end(slow)
+    assert shoal.attach("slow") == shoal.attach(slow.path)
+    assert shoal.attach("slow").metrics_over_time["val_auc"][0] == 0.25
+    with pytest.raises(UserError):  # it is looked for on Kubernetes then
+        shoal.attach("slwo")
+    # What was kept of a job on Kubernetes, and one of which nothing was.
+    kept = begun("kept", [], image="shoal:1", namespace="space")
+    kept.templates.write_text("{}")
+    result = {"job_name": "kept", "command": "train", "state": "stopped"}
+    cluster += [("kept", "Succeeded", result), ("other", "Succeeded", result)]
+    assert shoal.attach("kept").state == "stopped"
+    assert shoal.attach("other", namespace="space").state == "stopped"
+    kept.result.write_text(json.dumps(result | {"state": "failed"}))
+    assert shoal.attach("kept").state == "failed"
 
 
 def test_the_table_names_flags_and_the_best_values(begun):

@@ -30,7 +30,7 @@ def status(**fields):
         "job_name": "swim",
         "state": "training",
         "epoch": 1,
-        "num_epochs": 3,
+        "epochs": 3,
         "tasks_done": 5,
         "tasks_total": 12,
         "samples_per_second": 12345.6,

@@ -45,9 +45,9 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--num-epochs", "1.5"], "Error: --num-epochs must be a whole number, not '1.5'"),
+        (["--epochs", "1.5"], "Error: --epochs must be a whole number, not '1.5'"),
         (["--metrics-seconds", "x"], "Error: --metrics-seconds must be a number, not 'x'"),
-        (["--num_epochs", "0"], "--num-epochs must be at least 1"),
+        (["--epochs", "0"], "--epochs must be at least 1"),
         (["--log_level", "loud"], "--log-level must be one of debug"),
         (["--wire-dtype", "int8"], "--wire-dtype must be one of float32, bfloat16, float16"),
         (["--row-cache-mb", "-1"], "--row-cache-mb must be at least 0, not -1"),

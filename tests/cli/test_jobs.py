@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,12 +22,13 @@ from click.testing import CliRunner
 import shoal
 from shoal.api import jobs
 from shoal.cli.main import main
-from shoal.client.by_value import NAMES
 from shoal.client.claim import numbered
 from shoal.client.display import Display
 from shoal.client.local import run_job
 from shoal.client.processes import job_processes
 from shoal.config.job import JobConfig
+from tests.docs.test_flags import OWN
+from tests.waiting import until
 
 ARGUMENTS = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]
 
@@ -183,9 +185,9 @@ def test_the_python_api_works_in_a_thread(project, scripted):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_epoch": 2}, r"no argument num_epoch \(did you mean num_epochs\?\)"),
-        ({"num_epochs": "2"}, "^num_epochs must be of type int"),
-        ({"num_epochs": True}, "^num_epochs must be of type int"),
+        ({"epoch": 2}, r"no argument epoch \(did you mean epochs\?\)"),
+        ({"epochs": "2"}, "^epochs must be of type int"),
+        ({"epochs": True}, "^epochs must be of type int"),
         ({"restore": "x"}, "no argument restore"),
         ({}, "^shoal.train needs the argument model_def, or model$"),
         (
@@ -289,6 +291,29 @@ def test_a_job_that_is_not_waited_for_is_asked_and_stopped(project, scripted):
     assert job.logs() == ""
 
 
+def test_a_job_that_another_program_began_is_asked_and_stopped(project, scripted, request):
+    """As after a restart of a notebook's kernel."""
+    scripted("wait")
+    fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    begun = shoal.train(**fields, wait=False)
+    request.addfinalizer(begun.stop)  # else a failed test waits for it
+    until("the master", lambda: "tasks" in begun.status())
+    job = shoal.attach("model")
+    assert (job.name, job.job_dir) == ("model", begun.job_dir)
+    until("its answer", lambda: "tasks 1/4" in job.status())
+    assert job.running
+    assert "1.0 s: worker-0 died" in job.messages
+    assert shoal.jobs()["state"]["model"] == "running"
+    job.stop()
+    for each in (job, begun):
+        with pytest.raises(shoal.JobFailedError, match=r"^the job was stopped$") as caught:
+            each.result()
+        assert caught.value.result.state == "stopped"
+    assert shoal.attach("model").state == "stopped"
+    with pytest.raises(shoal.UserError, match=r"^job model does not run: it has ended: stopped$"):
+        job.stop()
+
+
 def test_a_job_that_was_not_waited_for_gives_its_result(project, scripted):
     scripted("succeed")
     fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
@@ -297,7 +322,7 @@ def test_a_job_that_was_not_waited_for_gives_its_result(project, scripted):
     with pytest.raises(shoal.UserError, match=r"^there is no .*run with metrics_seconds=0"):
         _ = job.metrics
     assert repr(job) == "Job model: succeeded"
-    assert job.history == {"version": [], "epoch": [], "records": []}
+    assert job.history == {"version": [], "epoch": [], "records": [], "loss": []}
 
 
 @pytest.mark.parametrize("command", ["evaluate", "predict"])
@@ -361,6 +386,26 @@ def test_data_of_a_program_are_in_the_job_s_folder(project, scripted):
     assert recorder.events[0].startswith("training_data: 2 records, ")
 
 
+def test_the_last_records_of_a_program_s_data_are_validation_data(project, scripted, capsys):
+    scripted("succeed")
+    data = pd.DataFrame({"a": range(10), "label": [0, 1] * 5})
+    fields = {"model_def": "model.custom_model", "validation_split": 0.25}
+    given = shoal.train(**fields, training_data=data, verbose=0).job_dir / "given"
+    # As Keras rounds.
+    assert pd.read_parquet(given / "training_data.parquet")["a"].tolist() == [*range(7)]
+    assert pd.read_parquet(given / "validation_data.parquet")["a"].tolist() == [7, 8, 9]
+    assert capsys.readouterr() == ("", "")
+    for more, message in (
+        ({"training_data": "train.csv"}, "^validation_split is for data that the program holds"),
+        ({"training_data": data, "validation_data": data}, r"^validation_split: .* is given, too"),
+        ({"training_data": data[:1]}, "^validation_split: 0.25 of 1 record leaves none for train"),
+        ({"training_data": data, "validation_split": 2}, "must be between 0 and 1, not 2$"),
+        ({"training_data": data, "verbose": 3}, '^verbose must be "auto", 0, 1 or 2, not 3$'),
+    ):
+        with pytest.raises(shoal.UserError, match=message):
+            shoal.train(**fields | more)
+
+
 def test_a_result_is_shown_in_lines(project, scripted):
     scripted("succeed")
     fields = {"model_def": "model.custom_model", "training_data": "train.csv"}
@@ -379,11 +424,11 @@ def test_help_tells_each_argument(command):
     parameters = inspect.signature(function).parameters
     assert "fields" not in parameters
     assert parameters["model_def"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert parameters["minibatch_size"].default == 256
+    assert parameters["batch_size"].default == 256
     text = pydoc.render_doc(function, renderer=pydoc.plaintext)
     for name in parameters:
-        assert f"  {name}: " in text or name in {*NAMES, "display", "wait"}
-    assert "  minibatch_size: Records per step of one worker." in text
+        assert f"  {name}: " in text or name in OWN
+    assert "  batch_size: Records per step of one worker." in text
     assert "--" not in text
 
 
@@ -391,7 +436,14 @@ def test_help_tells_each_argument(command):
 def test_check_returns_what_it_found(project):
     """Without TensorFlow's part, which is tested as a command."""
     with pytest.raises(shoal.UserError, match=r"^model_def: .*model.py defines no nothing"):
-        shoal.check(model_def="model.nothing")
+        shoal.check(model_def="model.nothing", num_workers=2, output="out", display=Recorder())
+    given = {"model_def": "model.custom_model", "training_data": "train.csv"}
+    with pytest.raises(
+        shoal.UserError, match=r"^validation_data: there is no file or folder .*nothing.csv"
+    ):
+        shoal.check(**given, validation_data="nothing.csv")
+    with pytest.raises(shoal.UserError, match=r"^sync_late works only with sync=True"):
+        shoal.check(**given, sync_late="fold")
     found = shoal.check(model_def="model.custom_model")
     assert not found
     assert "custom_model() of model.py returned NoneType, not a keras.Model" in repr(found)

@@ -38,7 +38,7 @@ def status(servers=(), workers=(), **fields):
     values = {
         "job_name": "swim",
         "state": "training",
-        "num_epochs": 2,
+        "epochs": 2,
         "tasks_done": 3,
         "tasks_total": 12,
         "ledger": pb.Ledger(total=100, pending=50),

@@ -73,5 +73,5 @@ def test_a_job_that_has_succeeded_is_not_resumed(folder):
 def test_an_image_is_no_change_of_a_job_on_this_machine(tmp_path):
     done = shoal("train", "--resume", tmp_path, "--image", "new:2")
     assert (done.exit_code, "--image is for jobs on Kubernetes" in done.stderr) == (2, True)
-    done = shoal("train", "--resume", tmp_path, "--num-epochs", "2")
-    assert (done.exit_code, "--num-epochs cannot be given" in done.stderr) == (2, True)
+    done = shoal("train", "--resume", tmp_path, "--epochs", "2")
+    assert (done.exit_code, "--epochs cannot be given" in done.stderr) == (2, True)

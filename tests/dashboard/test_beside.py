@@ -100,7 +100,7 @@ def test_a_job_has_its_page_until_it_is_interrupted_and_again_when_resumed(tmp_p
         environment={"GATES": "step-3"},
         model_def="counting.custom_model",
         training_data=numbers,
-        minibatch_size=10,
+        batch_size=10,
         num_minibatches_per_task=4,
         dashboard=0,
         events=tmp_path / "events.jsonl",

@@ -105,7 +105,7 @@ def test_a_death_and_its_restart_are_seen_while_the_page_is_open(chromium, tmp_p
         model_def="counting.custom_model",
         training_data=numbers,
         validation_data=numbers,
-        minibatch_size=10,
+        batch_size=10,
         num_minibatches_per_task=4,
         num_ps=2,
     ) as job:

@@ -37,7 +37,7 @@ def test_a_job_is_watched_through_a_death_to_its_end(tmp_path, numbers):
         environment={"GATES": "step-3"},
         model_def="counting.custom_model",
         training_data=numbers,
-        minibatch_size=10,
+        batch_size=10,
         num_minibatches_per_task=4,
         num_workers=1,
         num_ps=2,
@@ -110,7 +110,7 @@ def test_a_job_that_does_not_answer_and_then_is_killed_is_told_so(tmp_path, numb
         environment={"GATES": "step-3"},
         model_def="counting.custom_model",
         training_data=numbers,
-        minibatch_size=10,
+        batch_size=10,
     ) as job:
         job.at_gate("step-3")
         with Dashboard(job.folder.path, tmp_path) as page:

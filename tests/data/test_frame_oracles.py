@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.client.frames import write_data
 from shoal.data import ListColumn, as_columns, open_reader, read_columns
+from shoal.data.frames import write_data
 from tests.data.formats import BYTES, INT64, TEXT
 from tests.examples import examples
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.client.frames import write_data
 from shoal.data import ListColumn, open_reader, read_columns
+from shoal.data.frames import write_data
 from shoal.data.plain_types import of_type, plain, same_meaning
 from shoal.errors import UserError
 

@@ -68,11 +68,11 @@ def test_help_is_in_sentences():
         assert len(text) < 420, f"the help of {flag(field.name)} is long"
 
 
-OWN = {*NAMES, "display", "wait"}
+OWN = {*NAMES, "display", "validation_split", "verbose", "wait"}
 """Arguments of the Python API that are no flags."""
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "check"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_python_api_has_every_flag_as_an_argument(command):
     """In shoal/api, written by hand for editors and type checkers."""
     taken = dict(inspect.signature(getattr(shoal, command)).parameters)
@@ -90,6 +90,13 @@ def test_the_python_api_has_every_flag_as_an_argument(command):
         kind = "AnyPath" if path else kind_of(field).__name__
         kind = "Data" if field.metadata["value"] == "DATA" else kind
         assert argument.annotation.split(" |")[0] == kind, field.name
+
+
+def test_a_call_of_train_can_be_checked():
+    """By another name: of the same arguments, check looks at those that it has a use for."""
+    trains, checks = inspect.signature(shoal.train), inspect.signature(shoal.check)
+    assert checks.parameters == trains.parameters
+    assert {field.name for field in fields_of("check")} <= checks.parameters.keys()
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def test_each_module_reads_trains_and_is_evaluated(prepared, name):
             model_zoo=str(prepared),
             job_dir=str(prepared),
             training_data=str(prepared / DATA[name.rpartition("_")[2]]),
-            minibatch_size=32,
+            batch_size=32,
         )
     )
     assert report.faults == []
@@ -150,8 +150,8 @@ def test_one_of_them_as_a_whole_job(prepared, tmp_path):
         training_data=prepared / "clicks.recordio",
         validation_data=prepared / "clicks.recordio",
         output=tmp_path / "output",
-        minibatch_size=16,
-        num_epochs=3,
+        batch_size=16,
+        epochs=3,
         num_workers=2,
         num_ps=2,
     ).succeeded()

@@ -2,7 +2,7 @@
 
 import pyarrow.parquet as pq
 
-COUNTING = {"model_def": "counting.custom_model", "minibatch_size": 10}
+COUNTING = {"model_def": "counting.custom_model", "batch_size": 10}
 PIPELINED = COUNTING | {"pipeline_depth": 2}
 """By need, so few updates are not pulled ahead of."""
 

@@ -15,7 +15,7 @@ def test_killed_servers_and_a_resumed_job_admit_each_id_by_the_same_push(numbere
         "training_data": numbered[0],
         "output": tmp_path / "out",
         "num_ps": 2,
-        "num_epochs": 3,
+        "epochs": 3,
         "num_minibatches_per_task": 4,
         "table": "counts.admit_after=2",
         "durability": "log",
@@ -49,7 +49,7 @@ def test_an_id_that_is_seen_too_seldom_is_in_no_export(clicks, tmp_path):
         "training_data": clicks,
         "validation_data": clicks,
         "output": str(tmp_path / "out"),
-        "minibatch_size": 20,
+        "batch_size": 20,
         "table": ["users.admit_after=2", "items.admit_after=2"],
     }
     with RunningJob("train", tmp_path, "seldom", **fields) as job:

@@ -172,7 +172,7 @@ def test_a_label_without_a_value_is_named(tmp_path, write):
         "null",
         model_def="small.custom_model",
         training_data=write(tmp_path),
-        minibatch_size=50,
+        batch_size=50,
         num_minibatches_per_task=2,
     )
     assert ended.code == 2, ended.out + ended.err
@@ -243,7 +243,7 @@ def test_a_file_that_is_added_while_a_job_runs_is_not_read(tmp_path):
         environment={"GATES": "step-2 step-5"},
         training_data=folder,
         output=tmp_path / "out",
-        num_epochs=2,
+        epochs=2,
         **SERIAL,
     ) as job:
         job.at_gate("step-2")

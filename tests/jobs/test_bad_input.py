@@ -15,7 +15,7 @@ pytestmark = pytest.mark.job
 
 BROKEN = {
     "model_def": "broken.custom_model",
-    "minibatch_size": 50,
+    "batch_size": 50,
     "num_minibatches_per_task": 4,
     "relaunch_limit": 1,
 }
@@ -49,9 +49,7 @@ def test_wrong_commands_are_refused_before_anything_starts(tmp_path, clicks):
     def message(*more, **fields):
         return refused(tmp_path, *more, **(good | fields))
 
-    assert message("--num-epochs", "many") == (
-        "Error: --num-epochs must be a whole number, not 'many'"
-    )
+    assert message("--epochs", "many") == ("Error: --epochs must be a whole number, not 'many'")
     assert "No such option '--num-wroker'. (Did you mean" in message("--num-wroker", "2")
     missing = message(training_data=tmp_path / "nowhere")
     assert f"--training-data: there is no file or folder {tmp_path}/nowhere" in missing

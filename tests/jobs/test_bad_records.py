@@ -58,7 +58,7 @@ def test_predictions_do_without_records_that_raise_or_end_the_process(
         restore_from=session_folder / "cursed-out",
         output=tmp_path / "out",
         in_order=True,
-        minibatch_size=1,
+        batch_size=1,
         num_minibatches_per_task=1,
         relaunch_limit=1,
         max_bad_records=2,
@@ -90,7 +90,7 @@ def test_a_record_whose_id_is_no_integer_is_named(tmp_path, clicks):
         "broken",
         model_def="small.custom_model",
         training_data=data,
-        minibatch_size=50,
+        batch_size=50,
         num_minibatches_per_task=4,
         max_bad_records=1,
     ) as job:

@@ -76,7 +76,7 @@ def test_servers_and_jobs_that_die_before_the_first_checkpoint_begin_with_them_a
         "training_data": tmp_path / "data.parquet",
         "validation_data": tmp_path / "data.parquet",
         "embedding_threshold": 1000,
-        "minibatch_size": 50,
+        "batch_size": 50,
         "num_ps": 2,
         "checkpoint_steps": 0,
         "checkpoint_seconds": 10_000,

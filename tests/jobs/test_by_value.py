@@ -65,7 +65,7 @@ result = shoal.train(
     metrics={"off": squared, "error": keras.metrics.MeanSquaredError()},
     training_data=data.batch(32),
     validation_data=data,
-    minibatch_size=20,
+    batch_size=20,
 )
 print("told:", json.dumps([result.state, result.metrics, result.ledger, str(result.job_dir)]))
 table = shoal.checkpoints.saved.Export(result.output)

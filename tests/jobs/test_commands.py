@@ -42,8 +42,8 @@ def test_a_running_job_is_shown_scaled_and_stopped(shoal, numbered, tmp_path):
         environment={"GATES": "step-3"},
         model_def="counting.custom_model",
         training_data=numbered[0],
-        minibatch_size=10,
-        num_epochs=1000,  # far more than there is time for
+        batch_size=10,
+        epochs=1000,  # far more than there is time for
     )
     with job:
         job.at_gate("step-3")
@@ -80,7 +80,7 @@ def test_a_job_that_was_killed_says_how_to_go_on(shoal, numbered, tmp_path):
         environment={"GATES": "step-3"},
         model_def="counting.custom_model",
         training_data=numbered[0],
-        minibatch_size=10,
+        batch_size=10,
     ) as job:
         job.at_gate("step-3")
         job.process.kill()

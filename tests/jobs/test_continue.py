@@ -54,14 +54,12 @@ def plain(tmp_path_factory, clicks):
         "model_zoo": folder,
         "model_def": "living.custom_model",
         "training_data": clicks,
-        "minibatch_size": 25,
+        "batch_size": 25,
         "num_minibatches_per_task": 24,
         "pipeline_depth": 0,
         "seed": 7,
     }
-    run(
-        "train", folder, "whole", num_epochs=3, num_ps=2, output=folder / "out", **fields
-    ).succeeded()
+    run("train", folder, "whole", epochs=3, num_ps=2, output=folder / "out", **fields).succeeded()
     return folder, fields
 
 

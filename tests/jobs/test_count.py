@@ -71,7 +71,7 @@ def test_a_log_that_was_removed_while_the_job_was_down_costs_training_only(tmp_p
     fields = {
         "count": True,
         "job_dir": tmp_path / "job",
-        "num_epochs": 1,
+        "epochs": 1,
         "durability": "log",
         "kill": "job@step=120,remove=log",
     }
@@ -154,7 +154,7 @@ def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(
     fields = {
         "count": True,
         "job_dir": tmp_path / "job",
-        "num_epochs": 1,
+        "epochs": 1,
         "durability": durability,
         "chaos_seed": seed,
         "kill": f"job@step=120,{damage}=journal",
@@ -169,7 +169,7 @@ def test_damage_to_the_journal_is_refused_by_name_or_trains_nothing_twice(
 
 
 def test_a_row_that_was_changed_behind_the_job_is_named(tmp_path):
-    fields = {"num_epochs": 1, "pause": "ps:0@step=20,seconds=0.2"}
+    fields = {"epochs": 1, "pause": "ps:0@step=20,seconds=0.2"}
     fields |= {"count": True, "job_dir": tmp_path / "job"}
     line = arguments_of("chaos", **fields)
     done = completed(line)
@@ -210,7 +210,7 @@ KILLS = {
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
 @pytest.mark.parametrize("flags", [{}, {"durability": "checkpoint"}], ids=["default", "retrain"])
 def test_a_server_that_dies_before_a_checkpoint_loses_nothing_for_good(tmp_path, kill, flags):
-    fields = {"count": True, "job_dir": tmp_path / "job", "num_epochs": 1, "kill": kill, **flags}
+    fields = {"count": True, "job_dir": tmp_path / "job", "epochs": 1, "kill": kill, **flags}
     done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PROBLEM" not in done.stdout
@@ -222,7 +222,7 @@ def test_a_server_that_dies_before_a_checkpoint_loses_nothing_for_good(tmp_path,
 @pytest.mark.parametrize("kill", KILLS.values(), ids=KILLS)
 @pytest.mark.parametrize("steps", [40, 0], ids=["checkpoints", "none"])
 def test_what_stays_lost_is_in_the_audit_row_by_row_and_no_success(tmp_path, kill, steps):
-    fields = {"count": True, "job_dir": tmp_path / "job", "num_epochs": 1, "kill": kill}
+    fields = {"count": True, "job_dir": tmp_path / "job", "epochs": 1, "kill": kill}
     fields |= {"durability": "checkpoint", "on_loss": "accept", "checkpoint_steps": steps}
     done = completed(arguments_of("chaos", **fields))
     assert done.returncode == 1, done.stdout + done.stderr

@@ -34,7 +34,7 @@ def test_a_worker_and_the_master_die_while_files_are_described(many, tmp_path):
     flags = {
         "training_data": many,
         "num_workers": 2,
-        "num_epochs": 2,
+        "epochs": 2,
         "index_dir": tmp_path / "index",
         **SERIAL,
     }

@@ -30,7 +30,7 @@ def test_weights_and_losses_are_the_same_bit_for_bit(trained, session_folder, cl
             training_data=clicks,
             validation_data=clicks,
             output=tmp_path / f"{name}-out",
-            minibatch_size=25,
+            batch_size=25,
             num_ps=servers,
             seed=seed,
             pipeline_depth=0,

@@ -84,7 +84,7 @@ def starved(job):
         ("data", "data", "a step waits for data", "Parquet", {}),
         ("feed", "feed", "a step waits for data", "feed_batch", {}),
         ("servers", "calls", "the busiest server uses", "processors", {"num_ps": 2}),
-        ("minibatches", "minibatches", "a step has 4 records", "128", {"minibatch_size": 4}),
+        ("minibatches", "minibatches", "a step has 4 records", "128", {"batch_size": 4}),
         ("straggler", "straggler", "a step of worker-1 takes", "worker 1", {"num_workers": 2}),
     ],
 )
@@ -97,9 +97,9 @@ def test_an_injected_cause_is_named(tmp_path, ids, cause, bound_by, evidence, ad
         **{
             "model_def": "bound.custom_model",
             "training_data": ids,
-            "minibatch_size": 100,
+            "batch_size": 100,
             "num_minibatches_per_task": 10,
-            "num_epochs": 1000,  # far more than there is time for
+            "epochs": 1000,  # far more than there is time for
             "heartbeat_seconds": 0.2,
             "checkpoint_seconds": 0,
         }

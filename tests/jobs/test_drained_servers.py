@@ -122,11 +122,11 @@ def run(tmp_path, clicks, name, drains, **mode):
         model_def="small_at_gates.custom_model",
         training_data=clicks,
         output=tmp_path / f"{name}-out",
-        minibatch_size=25,
+        batch_size=25,
         num_ps=3,
         seed=7,
         checkpoint_steps=1000,
-        num_epochs=10,
+        epochs=10,
         **LOG,
         **mode,
     ) as job:

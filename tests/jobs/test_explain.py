@@ -88,7 +88,7 @@ def test_an_id_that_is_counted_says_how_often_and_gets_its_row(timed, tmp_path):
         environment={"GATES": "step-50"},
         training_data=timed,
         table="counts.admit_after=2",
-        num_epochs=2,
+        epochs=2,
         num_minibatches_per_task=48,
         **SERIAL,
     ) as job:

@@ -29,7 +29,7 @@ def test_a_worker_without_work_is_given_back_and_one_that_dies_at_the_last_task_
         training_data=training,
         validation_data=validation,
         output=tmp_path / "out",
-        minibatch_size=48,
+        batch_size=48,
         num_workers=2,
     ) as job:
         status = job.wait_status(

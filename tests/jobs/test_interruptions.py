@@ -30,8 +30,8 @@ def counting(numbered, tmp_path):
             environment={"GATES": "step-3"},
             model_def="counting.custom_model",
             training_data=numbered[0],
-            minibatch_size=10,
-            num_epochs=1000,  # far more than there is time for
+            batch_size=10,
+            epochs=1000,  # far more than there is time for
             num_ps=2,
             **more,
         )

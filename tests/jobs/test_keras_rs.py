@@ -93,8 +93,8 @@ def test_each_table_is_trained_by_its_optimizer_and_exported_for_keras_rs(module
         training_data=tmp_path / "data.parquet",
         output=tmp_path / "out",
         **MODELS,
-        minibatch_size=RECORDS,  # all ids are in every batch, and no order of steps matters
-        num_epochs=EPOCHS,
+        batch_size=RECORDS,  # all ids are in every batch, and no order of steps matters
+        epochs=EPOCHS,
         num_ps=2,
         pipeline_depth=0,
         step_losses=True,

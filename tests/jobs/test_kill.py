@@ -19,7 +19,7 @@ def fields(movielens):
         "validation_data": movielens / "validation.parquet",
         "num_workers": 2,
         "num_ps": 2,
-        "num_epochs": EPOCHS,
+        "epochs": EPOCHS,
     }
 
 

@@ -146,7 +146,7 @@ def test_rows_and_all_else_are_those_of_an_undisturbed_job(
         training_data=clicks,
         validation_data=clicks,
         output=tmp_path / "out",
-        minibatch_size=25,
+        batch_size=25,
         num_ps=2,
         seed=7,
         pipeline_depth=0,

@@ -45,7 +45,7 @@ def test_the_metrics_of_a_killed_and_resumed_job_are_one_table(numbered, tmp_pat
         validation_data=validation,
         num_ps=2,
         num_minibatches_per_task=4,
-        num_epochs=2,
+        epochs=2,
         metrics_seconds=0.1,
         **SERIAL,
     ) as job:

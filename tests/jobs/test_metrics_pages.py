@@ -66,7 +66,7 @@ def at_step_4(tmp_path_factory, numbered):
         environment={"GATES": "step-4"},
         model_def="counting.custom_model",
         training_data=numbered[0],
-        minibatch_size=16,
+        batch_size=16,
         num_minibatches_per_task=8,
         pipeline_depth=0,
         num_ps=2,
@@ -276,7 +276,7 @@ def test_restarts_are_counted_and_pages_follow(tmp_path, numbered):
         environment={"GATES": "step-3"},
         model_def="counting.custom_model",
         training_data=numbered[0],
-        minibatch_size=16,
+        batch_size=16,
         serve_metrics=True,
     ) as job:
         job.at_gate("step-3")
@@ -303,7 +303,7 @@ def test_without_the_flag_nothing_is_served(tmp_path, numbered):
         "silent",
         model_def="counting.custom_model",
         training_data=numbered[0],
-        minibatch_size=48,
+        batch_size=48,
     ).succeeded()
     assert ended.result["state"] == "succeeded"
     assert not (tmp_path / "silent" / "metrics_targets.json").exists()

@@ -38,7 +38,7 @@ def narrow(session_folder, records):
         model_def="narrow.custom_model",
         training_data=records,
         output=session_folder / "narrow-out",
-        minibatch_size=100,
+        batch_size=100,
         num_ps=2,
     ).succeeded()
     return session_folder / "narrow"
@@ -78,7 +78,7 @@ def test_a_grown_model_predicts_the_same_and_trains_on(narrow, records, tmp_path
         model_def="wide.custom_model",
         training_data=records,
         output=tmp_path / "out",
-        minibatch_size=100,
+        batch_size=100,
         restore_from=new,
     ).succeeded()
     assert ended.ledger["trained_once"] == RECORDS

@@ -46,8 +46,8 @@ def test_a_plan_holds_the_rows_of_its_job(tmp_path, admit_after):
         "model_def": "clicks.custom_model",
         "training_data": tmp_path / "train.parquet",
         "embedding_threshold": 1000,
-        "minibatch_size": 128,
-        "num_epochs": 2,
+        "batch_size": 128,
+        "epochs": 2,
         "table": f"users.admit_after={admit_after}",
     }
     with RunningJob("train", tmp_path, "job", **fields) as job:
@@ -72,9 +72,9 @@ def test_a_plan_holds_the_rows_of_its_job(tmp_path, admit_after):
     shown = planned("--job", tmp_path / "job").output
     assert re.search(r"--num-ps 1 --ps-resource-request cpu=0.5,memory=\d+Mi", shown)
     assert "Against checkpoint" in shown
-    refused = planned("--job", tmp_path / "job", "--num-epochs", 3)
+    refused = planned("--job", tmp_path / "job", "--epochs", 3)
     assert refused.exit_code == 2
-    assert "--num-epochs cannot be given with --job" in refused.output
+    assert "--epochs cannot be given with --job" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def spinning(session_folder, tmp_path):
         environment={"BOUND": "spin"},
         model_def="bound.custom_model",
         training_data=path,
-        minibatch_size=50,
-        num_epochs=1000,  # far more than there is time for
+        batch_size=50,
+        epochs=1000,  # far more than there is time for
         heartbeat_seconds=0.2,
         checkpoint_seconds=0,
     ) as job:

@@ -28,7 +28,7 @@ def test_a_reader_that_calls_sys_exit_is_an_error_in_the_users_code(tmp_path, nu
         model_def=f"{model_def}.custom_model",
         environment={"STORAGE": "exit-37"},
         training_data=numbered[0],
-        minibatch_size=16,
+        batch_size=16,
         num_minibatches_per_task=4,
     ) as job:
         ended = job.ended()
@@ -49,7 +49,7 @@ def test_a_client_says_that_it_waits_for_a_master_which_does_not_start(tmp_path,
         environment={"GATES": "step-1"},  # it does not end before its master is stopped
         model_def="counting.custom_model",
         training_data=numbered[0],
-        minibatch_size=48,
+        batch_size=48,
     ) as job:
         master = until("a master", lambda: job.folder.config.exists() and job.pid("master"))
         os.kill(master, signal.SIGSTOP)
@@ -104,7 +104,7 @@ def test_workers_wait_for_a_server_that_starts_late_as_long_as_it_takes(tmp_path
         model_def="counting.custom_model",
         training_data=numbered[0],
         output=tmp_path / "out",
-        minibatch_size=48,
+        batch_size=48,
         num_workers=2,
         num_ps=2,
         **IMPATIENT,
@@ -130,7 +130,7 @@ def test_workers_wait_for_a_server_that_is_started_again_as_long_as_it_takes(
         model_def="counting.custom_model",
         training_data=numbered[0],
         output=tmp_path / "out",
-        minibatch_size=48,
+        batch_size=48,
         num_ps=2,
         **(IMPATIENT | {"relaunch_limit": 1}),
     ) as job:
@@ -154,7 +154,7 @@ def storage(job_folder, name, numbered, where, **fields):
         environment={"STORAGE": where},
         training_data=numbered[0],
         output=job_folder / "out",
-        minibatch_size=16,
+        batch_size=16,
         num_minibatches_per_task=4,
         **({"model_def": "storage.custom_model"} | fields),
     )
@@ -224,7 +224,7 @@ def test_storage_that_fails_for_a_while_at_the_export_costs_nothing_but_time(tmp
         training_data=numbered[0],
         validation_data=numbered[1],
         output=f"{faulty.PREFIX}{tmp_path}/out",
-        minibatch_size=48,
+        batch_size=48,
         relaunch_limit=0,
     ) as job:
         job.wait_status("the evaluation", lambda status: status.state == "evaluating")
@@ -246,7 +246,7 @@ def test_storage_that_fails_for_a_while_as_predictions_are_completed_costs_only_
 ):
     """1. the last predictions are written; 2. from then on no file can be written; 3. that is
     told; 4. it ends, and the predictions are complete."""
-    model = {"model_def": "counting.custom_model", "minibatch_size": 48}
+    model = {"model_def": "counting.custom_model", "batch_size": 48}
     run(
         "train", tmp_path, "trained", training_data=numbered[0], output=tmp_path / "model", **model
     ).succeeded()
@@ -290,7 +290,7 @@ def test_a_worker_whose_feed_stands_still_is_named_with_its_line_and_replaced(tm
         model_def="stuck.custom_model",
         training_data=numbered[0],
         output=tmp_path / "out",
-        minibatch_size=16,
+        batch_size=16,
         num_minibatches_per_task=4,
         step_timeout_seconds=15,
     ) as job:

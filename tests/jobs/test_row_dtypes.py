@@ -38,7 +38,7 @@ def test_bfloat16_rows_learn_as_float32_ones_and_a_servers_death_changes_no_bit(
             "training_data": clicks,
             "validation_data": clicks,
             "output": tmp_path / f"{name}-out",
-            "minibatch_size": 25,
+            "batch_size": 25,
             "seed": 7,
             "pipeline_depth": 0,
             "durability": "log",

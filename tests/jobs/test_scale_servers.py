@@ -123,7 +123,7 @@ def test_rows_and_all_else_are_those_of_a_job_whose_servers_stay(
         training_data=clicks,
         validation_data=clicks,
         output=tmp_path / "out",
-        minibatch_size=25,
+        batch_size=25,
         num_ps=2,
         seed=7,
         pipeline_depth=0,
@@ -176,8 +176,8 @@ def test_slots_move_by_what_workers_pull_of_them(tmp_path):
         training_data=data,
         output=tmp_path / "out",
         num_ps=2,
-        num_epochs=20,
-        **(LOGGED | {"minibatch_size": 100}),
+        epochs=20,
+        **(LOGGED | {"batch_size": 100}),
     ) as job:
         job.at_gate("step-400")
         command = [sys.executable, "-m", "shoal", "rebalance", str(job.folder.path)]

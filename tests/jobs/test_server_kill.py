@@ -315,7 +315,7 @@ def test_servers_that_die_while_a_saved_model_is_used_have_it_again(
     kills = tmp_path / "kills"
     kills.mkdir()
     saved = session_folder / "cursed-out"
-    common = {"model_def": "counting.custom_model", "minibatch_size": 10, "restore_from": saved}
+    common = {"model_def": "counting.custom_model", "batch_size": 10, "restore_from": saved}
     common |= {"num_ps": 2, "num_minibatches_per_task": 4}
     (kills / "rows-assigned").touch()
     with RunningJob(

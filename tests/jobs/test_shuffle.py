@@ -48,7 +48,7 @@ def order_of(folder, **fields):
         "job",
         model_zoo=zoo,
         model_def="told.custom_model",
-        minibatch_size=1,
+        batch_size=1,
         pipeline_depth=0,
         step_losses=True,
         **fields,
@@ -70,8 +70,8 @@ def test_the_order_of_records_is_the_one_asked_for(tmp_path):
         folder.mkdir()
     fields = {"training_data": data, "num_minibatches_per_task": 8}
     assert order_of(in_time, order="time", **fields) == by_name
-    assert order_of(in_order, shuffle="none", num_epochs=2, **fields) == 2 * by_name
-    found = order_of(shuffled, shuffle="buffer:20", num_epochs=2, **fields)
+    assert order_of(in_order, shuffle="none", epochs=2, **fields) == 2 * by_name
+    found = order_of(shuffled, shuffle="buffer:20", epochs=2, **fields)
     epochs = [found[:120], found[120:]]
     assert [sorted(epoch) for epoch in epochs] == [by_name, by_name]
     assert epochs[0] != epochs[1]
@@ -120,7 +120,7 @@ def test_a_job_killed_whole_goes_on_within_its_windows(numbered, tmp_path):
         environment={"GATES": "step-63"},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_epochs=2,
+        epochs=2,
         num_minibatches_per_task=3,
         shuffle="buffer:70",
         durability="log",
@@ -147,9 +147,9 @@ def test_bad_records_in_windows_are_named_and_left_out_of_each_epoch(numbered, t
         environment={"CURSED": "feed-37 loss-38 nan-305"},
         training_data=training,
         output=tmp_path / "out",
-        minibatch_size=10,
+        batch_size=10,
         num_minibatches_per_task=4,
-        num_epochs=2,
+        epochs=2,
         num_workers=2,
         max_bad_records=3,
         shuffle="buffer:100",

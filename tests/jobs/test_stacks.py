@@ -31,7 +31,7 @@ def test_all_processes_tell_where_they_stand_and_a_stopped_one_is_named(numbered
         environment={"GATES": "feed-100"},
         model_def="stuck.custom_model",
         training_data=numbered[0],
-        minibatch_size=10,
+        batch_size=10,
         num_ps=2,
         heartbeat_seconds=0.2,
     ) as job:

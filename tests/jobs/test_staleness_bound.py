@@ -63,7 +63,7 @@ def test_movielens_trains_as_well_as_one_worker_alone(movielens, tmp_path):
             model_def="deepfm.custom_model",
             training_data=movielens / "train.parquet",
             validation_data=movielens / "validation.parquet",
-            minibatch_size=256,
+            batch_size=256,
             **fields,
         )
         return job.succeeded().result["metrics"]["auc"]

@@ -66,7 +66,7 @@ def tapped_job(folder, **how):
             training_data=data,
             output=folder / "out",
             export="none",
-            minibatch_size=25,
+            batch_size=25,
             num_ps=2,
             environment={faults.VARIABLE: str(arranged)},
             **how,

@@ -18,7 +18,7 @@ def test_a_job_writes_what_its_result_says(tmp_path, clicks):
         "model_def": "small.custom_model",
         "training_data": clicks,
         "validation_data": clicks,
-        "minibatch_size": 25,
+        "batch_size": 25,
     }
     without = run("train", tmp_path, "without", **fields)
     assert without.code == 2

@@ -81,7 +81,7 @@ def test_a_job_is_watched_in_a_terminal_until_q_and_until_it_ends(numbered, tmp_
         environment={"GATES": "step-3"},
         model_def="counting.custom_model",
         training_data=numbered[0],
-        minibatch_size=10,
+        batch_size=10,
         num_ps=2,
         heartbeat_seconds=0.2,
     ) as job:

@@ -36,14 +36,14 @@ def test_a_job_trains_every_type_once_and_its_saved_model_answers_as_its_evaluat
         "typed",
         output=tmp_path / "out",
         export="savedmodel",
-        minibatch_size=5,
+        batch_size=5,
         num_minibatches_per_task=2,
         num_workers=2,
         num_ps=2,
         **data,
     ).succeeded()
     assert ended.ledger["total"] == ended.ledger["trained_once"] == RECORDS
-    config = JobConfig(model_zoo=str(ZOO), minibatch_size=RECORDS, **data)
+    config = JobConfig(model_zoo=str(ZOO), batch_size=RECORDS, **data)
     module = load_module(config.model_zoo, config.model_def)
     pipeline = JobData(config, module).pipeline("evaluation")
     (batch,) = pipeline.batches(pb.Range(source=pipeline.first_source, end=RECORDS))

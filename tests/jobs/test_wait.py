@@ -17,9 +17,9 @@ def test_a_program_scales_and_stops_its_job(tmp_path, numbered, monkeypatch):
         training_data=numbered[0],
         validation_data=numbered[1],
         evaluation_steps=5,
-        minibatch_size=10,
+        batch_size=10,
         metrics_seconds=0.2,
-        num_epochs=1000,  # far more than there is time for
+        epochs=1000,  # far more than there is time for
         wait=False,
     )
     until("an evaluation", lambda: job.history["version"])

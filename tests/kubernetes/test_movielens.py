@@ -75,7 +75,7 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         NAME,
         validation_data="/work/validation.parquet",
         num_workers="3",
-        num_epochs="2",
+        epochs="2",
         master_priority="high",
         ps_priority="high",
         worker_priority="low",

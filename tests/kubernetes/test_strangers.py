@@ -41,9 +41,9 @@ def planted_job(shoal, name):
         output="/work/out",
         job_dir="/work/job",
         export="none",
-        minibatch_size="25",
+        batch_size="25",
         num_minibatches_per_task="1",
-        num_epochs="30",
+        epochs="30",
         num_ps="2",
         num_workers="1",
     )

@@ -435,7 +435,7 @@ class PushingWorld:
 
     def account(self) -> list[str]:
         """Where the job's account of a record is not what a server has."""
-        epochs, servers = self.job.config.num_epochs, len(self.servers)
+        epochs, servers = self.job.config.epochs, len(self.servers)
         once = {(e, "s", r): 1 for e in range(epochs) for r in range(self.left)}
         told = [Counter(once) for _ in range(PARTS)]
         for each in self.job.work.copies.differences():

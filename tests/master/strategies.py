@@ -37,7 +37,7 @@ def config(**changes: Any) -> JobConfig:
         "model_def": "model.custom_model",
         "job_name": "test",
         "training_data": "train.csv",
-        "minibatch_size": 5,
+        "batch_size": 5,
         "num_minibatches_per_task": 2,
         "checkpoint_seconds": 0.0,
     }
@@ -50,7 +50,7 @@ def board(
     epochs: int = 1,
     seed: int = 0,
     max_steps: int = 0,
-    minibatch_size: int = 1,
+    batch_size: int = 1,
     complete: bool = True,
     **shuffle: Any,
 ) -> TaskBoard:
@@ -61,7 +61,7 @@ def board(
         seed=seed,
         next_id=TaskIds(),
         max_steps=max_steps,
-        minibatch_size=minibatch_size,
+        batch_size=batch_size,
         complete=complete,
         **shuffle,
     )

@@ -13,7 +13,7 @@ import pytest
 from shoal.base.job_folder import JobFolder
 from shoal.master import mlflow_run, tensorboard
 from shoal.master.job.job import Job
-from shoal.master.recorder import Recorder
+from shoal.master.recorder import Recorder, pause
 from shoal.master.shared_job import SharedJob
 from shoal.master.tensorboard import EventFiles
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
@@ -80,6 +80,11 @@ def test_rows_come_as_time_passes_and_evaluations_at_once(folder):
     assert (evaluated["val_auc"], evaluated["state"]) == ("0.75", "succeeded")
     assert end["state"] == "succeeded"
     assert pq.read_table(folder.metrics_parquet).num_rows == 3
+
+
+def test_rows_come_more_often_in_the_first_minute():
+    assert [pause(10.0, since) for since in (0.0, 59.0, 60.0)] == [1.0, 1.0, 10.0]
+    assert [pause(seconds, 0.0) for seconds in (0.2, 3600.0)] == [0.2, 360.0]
 
 
 def test_a_disk_that_takes_no_row_is_one_warning_and_the_next_rows_are_written(folder):

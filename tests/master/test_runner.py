@@ -94,7 +94,7 @@ def run(tmp_path):
 
 
 def test_a_job_from_start_to_result(run, tmp_path):
-    job = run(num_workers=2, num_ps=2, validation_data="v", output="o", num_epochs=2)
+    job = run(num_workers=2, num_ps=2, validation_data="v", output="o", epochs=2)
     result = job.finish()
     assert result["state"] == "succeeded"
     assert result["ledger"] == {
@@ -202,7 +202,7 @@ def _killed_twice(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 0, "port": port, "then": "stall"}
     # Worker 1 may be there much earlier, and must not be through before the other one.
-    job = run(plan, num_workers=2, relaunch_limit=9, num_epochs=10_000)
+    job = run(plan, num_workers=2, relaunch_limit=9, epochs=10_000)
     wait()
     for _ in range(2):
         os.kill(job.pid_of(WorkerId(1)), signal.SIGKILL)
@@ -285,7 +285,7 @@ def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatc
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(ServerLifecycle, "answered", broken)
-    result = run(num_workers=1, worker_timeout_seconds=50.0, num_epochs=10_000).finish()
+    result = run(num_workers=1, worker_timeout_seconds=50.0, epochs=10_000).finish()
     assert result["failure"]["kind"] == "INTERNAL"
     assert "a bug" in result["failure"]["traceback"]
 

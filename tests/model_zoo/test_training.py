@@ -85,7 +85,7 @@ def test_it_is_better_than_a_guess(example, server_group, tmp_path, monkeypatch)
         training_data=data_of(example.data),
         validation_data=validation_of(example.data),
         job_dir=str(tmp_path),
-        minibatch_size=BATCH,
+        batch_size=BATCH,
     )
     if example.model_def == "retrieval.custom_model":
         found = analyze(open_reader(config.training_data, "--data", columns=["item"]))

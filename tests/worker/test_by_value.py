@@ -13,8 +13,8 @@ from shoal.base.by_value import MODEL_DEF
 from shoal.client import by_value
 from shoal.client.by_value import write_model
 from shoal.client.checks import check_model
-from shoal.client.frames import write_data
 from shoal.config.job import JobConfig
+from shoal.data.frames import write_data
 from shoal.errors import UserError
 from shoal.layers import Embedding
 from shoal.optimizers import RowwiseAdagrad
@@ -306,7 +306,8 @@ def test_a_result_loads_layers_of_the_program_that_gave_the_model(tmp_path, monk
     with keras.saving.custom_object_scope({"Doubled": Doubled}):
         model.save(output / "model.keras")
     monkeypatch.delattr(sys.modules["__main__"], "Doubled")
-    monkeypatch.setattr(JobResult, "_export", lambda self: SimpleNamespace(manifest=MANIFEST))
+    export = SimpleNamespace(manifest=MANIFEST)
+    monkeypatch.setattr("shoal.checkpoints.saved.Export", lambda folder: export)
     result = JobResult("job", "train", "succeeded", tmp_path / "job", output=str(output))
     loaded_model = result.load()
     assert type(loaded_model.layers[1].layers[0]) is Doubled

@@ -204,7 +204,7 @@ def inspect(write_module, parquet):
                 model_def="clicks.custom_model",
                 model_zoo=folder,
                 job_dir=folder,
-                minibatch_size=100,
+                batch_size=100,
                 **given,
             )
         )
@@ -319,6 +319,16 @@ def test_data_without_a_header_are_read_as_the_flags_say(inspect, tmp_path):
     assert "there is no column 'user'" in fault
     assert "its first line is taken for the names of the columns" in fault
     assert fault.endswith("if it is one, give --csv-columns with the names")
+
+
+def test_validation_data_are_tried_too(inspect, parquet):
+    later = {"user": np.arange(40), "item": np.arange(40) + 9, "clicked": np.arange(40) % 2}
+    report = inspect(GOOD, validation_data=parquet("later.parquet", **later))
+    assert report.faults == []
+    assert "\n  of 40 records of the validation data: loss 0.69" in "\n".join(report.lines)
+    beyond = parquet("beyond.parquet", **later | {"item": np.arange(40) + 70_000})
+    (fault,) = inspect(GOOD, validation_data=beyond).faults
+    assert "embedding 'items' was given the id 70000: its ids go from 0 to 69999" in fault
 
 
 def test_without_data_a_functional_model_is_looked_at(inspect):

@@ -90,7 +90,7 @@ def inspect(write_module, parquet):
             "model_zoo": write_module(text, name="clicks"),
             "training_data": parquet("clicks.parquet", **COLUMNS),
             "export": "none",
-            "minibatch_size": 64,
+            "batch_size": 64,
         }
         return check.inspect(JobConfig(command="check", model_def="clicks.custom_model", **given))
 

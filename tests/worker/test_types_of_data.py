@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from shoal.client.frames import is_path, write_data
 from shoal.config.job import JobConfig
+from shoal.data.frames import is_path, write_data
 from shoal.data.shaped import MASK
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import check

@@ -123,7 +123,7 @@ class JobData:
                     self._module,
                     mode,
                     FLAGS[mode],
-                    self._config.minibatch_size,
+                    self._config.batch_size,
                     self._spent,
                     self._patience,
                     EventTime.parse(self._config.event_time) if mode == TRAINING else None,
@@ -131,6 +131,12 @@ class JobData:
                 reader.reopen,
             )
         return self._pipelines[mode]
+
+    def feed(self, mode: str) -> str:
+        """The function that gives the features of a mode, and of which data, in words."""
+        module = self._module
+        source = self.pipeline(mode).first_source
+        return f"{FLAGS[mode]}, {source}: {module.describe(module.feed_name)}"
 
     def order(self, task: pb.Task) -> Shuffled | None:
         """The order of the records of a task; None for that of the data."""
@@ -148,7 +154,7 @@ class JobData:
     def first_range(self, mode: str, records: int = 0) -> pb.Range:
         """The first minibatch of the data of a mode, or so many of the first source's records."""
         source = self._first_source(mode)
-        end = min(source.records, records or self._config.minibatch_size)
+        end = min(source.records, records or self._config.batch_size)
         return pb.Range(source=source.name, start=0, end=end)
 
     def likely_records(self, mode: str) -> int:

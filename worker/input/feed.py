@@ -49,7 +49,7 @@ class InputPipeline:
         module: UserModule,
         mode: str,
         flag: str,
-        minibatch_size: int,
+        batch_size: int,
         spent: Callable[[str, float], None] = lambda *_: None,
         patience: StoragePatience | None = None,
         event_time: EventTime | None = None,
@@ -70,9 +70,9 @@ class InputPipeline:
         self._run = _Run(pb.Range())
         self._in_windows = ShuffledRecords(self._window)
         self._feed = module.describe(module.feed_name)
-        self._minibatch_size = minibatch_size
+        self._batch_size = batch_size
         # Records in one element of what _chunks gives; None: as the reader's chunks are.
-        self._cut = None if module.feed_batch is None else minibatch_size
+        self._cut = None if module.feed_batch is None else batch_size
         self._used: frozenset[str] | None = None
         self._times = None if event_time is None else self._event_times(event_time)
         self._sample, faults = self._first_record()
@@ -166,7 +166,7 @@ class InputPipeline:
         if makes_batches(self._elements, records):
             raise UserError(
                 f"{self._feed} makes batches in mode {self._mode!r}: remove that. shoal makes the "
-                "batches (--minibatch-size). Code for whole batches belongs in "
+                "batches (--batch-size). Code for whole batches belongs in "
                 "feed_batch(columns, mode, metadata)"
             )
         what = misaligned(self._elements, records)
@@ -177,7 +177,7 @@ class InputPipeline:
                 "assigned to records. Do so in other modes only"
             )
         with user_code(f"batching what {self._feed} gave"):
-            return self._elements.batch(self._minibatch_size)
+            return self._elements.batch(self._batch_size)
 
     def _split(self, element: Any) -> tuple[Any, Any, Any]:
         """Features, labels and weights of an element, a batch or a spec; None for no weights."""
@@ -220,7 +220,7 @@ class InputPipeline:
         while True:
             began, read = time.perf_counter(), self._read_seconds
             first = records.start + done if self.aligned else records.start
-            last = min(first + self._minibatch_size, records.end) if self.aligned else records.end
+            last = min(first + self._batch_size, records.end) if self.aligned else records.end
             try:
                 with self._doing(f"{self._feed}, for a minibatch", records.source, first, last):
                     element = next(iterator)
@@ -283,7 +283,7 @@ class InputPipeline:
     def _check_size(self, records: pb.Range, done: int, size: int) -> None:
         """Raises UserError if feed_batch gave more or fewer elements than it got records."""
         first = records.start + done
-        given = min(self._minibatch_size, records.end - first)
+        given = min(self._batch_size, records.end - first)
         if size != given:
             raise UserError(
                 f"{self._feed} gave {size} elements for the {given} records from {first} on of "
@@ -311,7 +311,7 @@ class InputPipeline:
                 raise
         # Every record passes alone: they do not fit together.
         if self._cut is not None:
-            self._cut = self._minibatch_size
+            self._cut = self._batch_size
         first = records.start + done
         with user_code(f"batching what {what} gave from record {first} on"):
             for _ in self._batched:

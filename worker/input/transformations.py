@@ -51,7 +51,7 @@ _TWO_INPUTS = (
     "it with flat_map()"
 )
 _GROUPED = (
-    "groups records that happen to be in one task. shoal makes the batches (--minibatch-size); "
+    "groups records that happen to be in one task. shoal makes the batches (--batch-size); "
     "code for whole batches belongs in feed_batch(columns, mode, metadata)"
 )
 
@@ -127,7 +127,7 @@ def refusal(dataset: Any, records: Any) -> str | None:
             )
             return f"uses {name}, which {wrong}"
         if kind == "_RepeatDataset" and int(dataset._count) < 0:
-            return "uses repeat() without a count, which never ends. Use --num-epochs for epochs"
+            return "uses repeat() without a count, which never ends. Use --epochs for epochs"
         (dataset,) = dataset._inputs()
     return None
 

@@ -6,12 +6,18 @@ from shoal.master.job.instructions import Assignment, Finished
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ledger import Ledger
-from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work.outcomes import (
+    DataDescribed,
+    Done,
+    Heartbeat,
+    MetricsComputed,
+    StatesComputed,
+)
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, exited, take, w
+from tests.master.strategies import begun, exited, finish_next, take, w
 
 FOUR = DataDescribed((Source("t", 40),))
 
@@ -86,6 +92,24 @@ def test_an_evaluation_that_is_due_comes_first():
     assert job.task_ahead_wanted(w(0), 0, first.id, 1.0) == Finished()
     report(job, w(0), first)
     assert take(job, w(0)).kind == pb.EVALUATE
+
+
+def test_no_task_is_leased_ahead_of_an_evaluation_at_the_end_of_an_epoch():
+    """With one worker the model is that of the epoch's end, as in Keras."""
+    job = begun(
+        DataDescribed((Source("t", 40),), (Source("v", 10),)), epochs=2, validation_data="v.csv"
+    )
+    task = take(job, w(0))
+    while not isinstance(after := job.task_ahead_wanted(w(0), 0, task.id, 1.0), Finished):
+        job.task_reported(w(0), 0, task.id, Done(), 3, 1.0)
+        task = after
+    assert job.work.ledger.trained == 40 - task.records
+    job.task_reported(w(0), 0, task.id, Done(), 4, 1.0)
+    assert finish_next(job, w(0), StatesComputed(pb.MetricStates())).kind == pb.EVALUATE
+    finish_next(job, w(0), MetricsComputed({}))
+    (result,) = job.work.evaluation_results
+    assert (result.version, result.epoch, job.work.ledger.trained) == (4, 0, 40)
+    assert take(job, w(0)).kind == pb.TRAIN
 
 
 def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.master.job.job import Job
+from shoal.master.job.status import status_message
 from shoal.master.work.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import (
@@ -17,7 +18,7 @@ from shoal.master.work.outcomes import (
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, exited, finish_next, take, w
+from tests.master.strategies import begun, confirm, exited, finish_next, take, w
 
 DATA = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 10),))
 NO_STATES = StatesComputed(pb.MetricStates())
@@ -49,7 +50,7 @@ def test_the_last_pushes_of_training_start_no_round_beside_the_last():
 @pytest.mark.parametrize("left", ["a task", "an epoch", "a dead worker's rest"])
 def test_a_round_starts_while_there_is_something_left_to_train(left):
     epochs = 2 if left == "an epoch" else 1
-    job = begun(DATA, validation_data="v", evaluation_steps=5, num_workers=2, num_epochs=epochs)
+    job = begun(DATA, validation_data="v", evaluation_steps=5, num_workers=2, epochs=epochs)
     task = take(job, w(0))
     if left != "a task":
         take(job, w(1))
@@ -59,6 +60,36 @@ def test_a_round_starts_while_there_is_something_left_to_train(left):
     job.heartbeat(w(0), 0, Heartbeat(task.id, 5, version=6), 1.0)
     job.task_reported(w(0), 0, task.id, Done(), 6, 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps", "expected"),
+    [
+        (3, -1, [0, 1, 2]),
+        (3, 0, [2]),
+        (40, -1, [*range(1, 40, 2)]),
+        (41, -1, [*range(2, 40, 3), 40]),
+    ],
+)
+def test_the_model_is_evaluated_at_the_end_of_twenty_epochs_at_most(epochs, steps, expected):
+    job = begun(DATA, validation_data="v", epochs=epochs, evaluation_steps=steps)
+    while not job.ended:
+        task = take(job, w(0))
+        job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
+        confirm(job, 1.0)
+    assert [result.epoch for result in job.work.evaluation_results] == expected
+
+
+def test_an_evaluation_has_the_loss_of_training_since_the_one_before():
+    job = begun(DATA, validation_data="v", epochs=3)
+    for losses in ([(1.0, 2), (4.0, 1)], [(0.5, 1)], [(float("inf"), 1)]):
+        for loss, batches in losses:
+            job.heartbeat(w(0), 0, Heartbeat(loss=loss, loss_batches=batches), 1.0)
+        while (task := take(job, w(0))).kind != pb.FINISH_EVALUATION:
+            job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
+        job.task_reported(w(0), 0, task.id, OUTCOMES[task.kind], 0, 1.0)
+    assert [result.loss for result in job.work.evaluation_results] == [2.0, 0.5, None]
+    assert not status_message(job, 1.0).last_evaluation.HasField("loss")
 
 
 def test_what_an_export_will_lack_is_among_the_messages():
@@ -109,7 +140,7 @@ def test_an_error_that_repeats_where_all_wait_ends_the_job(kind, what):
 
 
 def test_errors_at_ranges_and_in_different_rounds_are_not_counted_together():
-    job = begun(DATA, validation_data="v", evaluation_steps=1, num_epochs=3, relaunch_limit=9)
+    job = begun(DATA, validation_data="v", evaluation_steps=1, epochs=3, relaunch_limit=9)
     fail(job, 0, "training")
     fail(job, 1, "training")
     assert not job.ended

@@ -25,7 +25,7 @@ def worker(index=0, steps=1000, seconds=100.0, **shares):
 
 
 def found(*workers, **facts):
-    known = {"cores": [0.2], "servers": 1, "minibatch_size": 512} | facts
+    known = {"cores": [0.2], "servers": 1, "batch_size": 512} | facts
     return diagnose(Facts(workers=workers, **known))
 
 
@@ -70,10 +70,10 @@ def test_a_module_that_has_feed_batch_is_not_told_to_write_it():
         "a step waits for data for 50% of the time: feed_batch takes 80% of it, reading 10%"
     )
     assert told.advice == (
-        "fewer or cheaper operations in feed_batch, or a larger --minibatch-size; "
+        "fewer or cheaper operations in feed_batch, or a larger --batch-size; "
         "or feed in more workers: --num-workers 2 (up to about +100%)"
     )
-    short = found(worker(read=0.1, feed_batch=0.8, step=0.4, steps=5000), minibatch_size=32)
+    short = found(worker(read=0.1, feed_batch=0.8, step=0.4, steps=5000), batch_size=32)
     assert short.bound_by == Bound.FEED  # and not too small minibatches: each takes 16 ms
 
 
@@ -145,17 +145,17 @@ def test_without_a_pipeline_the_parts_follow_one_another():
 
 
 def test_small_minibatches():
-    told = found(worker(steps=20_000, **BALANCED), minibatch_size=4)
+    told = found(worker(steps=20_000, **BALANCED), batch_size=4)
     assert told.bound_by == Bound.MINIBATCHES
     assert told.evidence.startswith("a step has 4 records and takes 5 ms")
-    assert told.advice.startswith("--minibatch-size 128,")
+    assert told.advice.startswith("--batch-size 128,")
     # Accumulated ones are small, too; large ones or slow steps are not.
-    assert found(worker(**BALANCED), minibatch_size=4, accumulated=20).bound_by == told.bound_by
-    assert found(worker(**BALANCED), minibatch_size=4).bound_by == Bound.NOTHING
-    assert found(worker(steps=20_000, **BALANCED), minibatch_size=65).bound_by == Bound.NOTHING
+    assert found(worker(**BALANCED), batch_size=4, accumulated=20).bound_by == told.bound_by
+    assert found(worker(**BALANCED), batch_size=4).bound_by == Bound.NOTHING
+    assert found(worker(steps=20_000, **BALANCED), batch_size=65).bound_by == Bound.NOTHING
     # An input that is slow for any number of records is not the minibatches' fault.
     slow = {"feed": 0.95, "step": 0.2}
-    assert found(worker(steps=3000, **slow), minibatch_size=4).bound_by == Bound.FEED
+    assert found(worker(steps=3000, **slow), batch_size=4).bound_by == Bound.FEED
 
 
 @pytest.mark.parametrize("others", [1, 3])

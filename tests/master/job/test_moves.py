@@ -408,7 +408,7 @@ def test_with_room_or_logs_in_files_a_move_is_one_step():
 
 
 def test_an_export_waits_until_no_rows_move_and_rows_until_no_export_is_due():
-    world = World(output="out", num_epochs=1, checkpoint_steps=0)
+    world = World(output="out", epochs=1, checkpoint_steps=0)
     job = world.job
     job.move_begun(world.wanted(2), 3.0)
     while job.phases.phase is Phase.TRAINING:
@@ -419,7 +419,7 @@ def test_an_export_waits_until_no_rows_move_and_rows_until_no_export_is_due():
     job.move_ended(8192, 10, 1000, 1.0, 0.1, 4.0)
     assert take(job, w(0)).kind == pb.EXPORT
 
-    other = World(output="out", num_epochs=1)
+    other = World(output="out", epochs=1)
     other.want(2)
     other.job.work.follow_ups.export(0)
     task = take(other.job, w(0))

@@ -119,7 +119,7 @@ class World:
 
     def records_in(self, intervals):
         """Which records are trained, and which of them touched besides."""
-        coverage = Coverage(DATA.training, self.config.num_epochs)
+        coverage = Coverage(DATA.training, self.config.epochs)
         for interval in intervals:
             coverage.add(interval)
         return {
@@ -133,7 +133,7 @@ class World:
         return config(
             num_workers=2,
             num_ps=2,
-            num_epochs=2,
+            epochs=2,
             checkpoint_steps=1,
             max_bad_records=len(self.bad),
         )

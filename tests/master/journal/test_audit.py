@@ -39,7 +39,7 @@ def audited(configuration, events):
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 400))
 @example(seed=323, steps=200)  # stopped during tasks of which a server had lost a part
 def test_every_job_adds_up_at_every_moment(seed, steps):
-    configuration = config(num_workers=3, num_ps=2, num_epochs=2, relaunch_limit=20)
+    configuration = config(num_workers=3, num_ps=2, epochs=2, relaunch_limit=20)
     world = RandomJob(configuration, seed)
     for _ in range(steps):
         world.step()

@@ -50,7 +50,7 @@ def of_a_random_job(seed, sync, **fields):
     return config(
         num_workers=3,
         num_ps=2,
-        num_epochs=2,
+        epochs=2,
         validation_data="v",
         output="o",
         staleness_bound=-1 if sync else 2,

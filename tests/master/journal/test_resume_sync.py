@@ -33,7 +33,7 @@ class SynchronousWorld(World):
         return config(
             num_workers=2,
             num_ps=1,
-            num_epochs=2,
+            epochs=2,
             checkpoint_steps=2,
             sync=True,
             grads_to_wait=2,

@@ -26,7 +26,7 @@ def told_by(configuration, events):
 
 @pytest.mark.parametrize("seed", [0, 2, 3])  # in which somebody dies
 def test_a_course_ends_where_the_job_does(seed):
-    configuration = config(num_workers=3, num_ps=2, num_epochs=2, relaunch_limit=20)
+    configuration = config(num_workers=3, num_ps=2, epochs=2, relaunch_limit=20)
     world = RandomJob(configuration, seed)
     for _ in range(300):
         world.step()

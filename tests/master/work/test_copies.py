@@ -19,7 +19,7 @@ from tests.master.strategies import config
 
 
 def run(seed, steps, choices=EVERYTHING, *, left=None, **changes):
-    values = {"num_workers": 2, "num_ps": 2, "num_epochs": 2, "relaunch_limit": 1000}
+    values = {"num_workers": 2, "num_ps": 2, "epochs": 2, "relaunch_limit": 1000}
     draw = random.Random(seed).randrange
     world = PushingWorld(config(**(values | changes)), draw, left=left)
     for _ in range(steps):

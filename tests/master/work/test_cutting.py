@@ -117,7 +117,7 @@ def test_workers_in_any_turn_do_every_record_once(shape, epochs, data):
     tasks = board(
         *sources,
         records_per_task=minibatch * minibatches,
-        minibatch_size=minibatch,
+        batch_size=minibatch,
         epochs=epochs,
     )
     turns = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=30))

@@ -165,7 +165,7 @@ def test_only_bad_records_fail_and_all_others_are_trained_once(data, alone, alig
     crash = data.draw(st.frozensets(st.sampled_from(sorted(all_bad)))) if all_bad else frozenset()
     configuration = config(
         num_workers=workers,
-        num_epochs=2,
+        epochs=2,
         max_bad_records=8,
         num_minibatches_per_task=4,
         relaunch_limit=3 + 3 * len(crash),
@@ -351,7 +351,7 @@ def storage_failure(task):
 
 def test_storage_that_fails_is_held_against_no_record_and_goes_back_whole():
     """1. storage fails twice at a task, the second time after 5 were trained; 2. it is back."""
-    job = RecordedJob(config(max_bad_records=3, minibatch_size=5), lambda event: None)
+    job = RecordedJob(config(max_bad_records=3, batch_size=5), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     first = take(job, w(0))
     job.task_reported(w(0), 0, first.id, storage_failure(first), 0, 2.0)
@@ -461,7 +461,7 @@ def stuck(task):
 
 def test_a_range_at_which_workers_stand_still_is_at_fault():
     """Three workers in a row report that they are stuck there; nobody's limit of starts is met."""
-    job = RecordedJob(config(relaunch_limit=1, minibatch_size=4), lambda event: None)
+    job = RecordedJob(config(relaunch_limit=1, batch_size=4), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     for incarnation in range(3):
         assert not job.ended

@@ -119,7 +119,7 @@ RULE = pb.EarlyStoppingRule(monitor="auc", maximize=True)
 
 def test_a_job_stops_early_evaluates_and_succeeds():
     data = described(early_stopping=[RULE])
-    job = begun(data, validation_data="v", num_epochs=5)
+    job = begun(data, validation_data="v", epochs=5)
     kinds = run(job, [0.7, 0.6])
     assert job.phases.phase == Phase.SUCCEEDED
     # One evaluation an epoch, as none were asked for; the second has not improved.
@@ -134,21 +134,21 @@ def test_a_job_stops_early_evaluates_and_succeeds():
 
 def test_a_rule_on_an_unknown_metric_fails_the_job_at_the_first_evaluation():
     rule = pb.EarlyStoppingRule(monitor="acu", maximize=True)
-    job = begun(described(early_stopping=[rule]), validation_data="v", num_epochs=5)
+    job = begun(described(early_stopping=[rule]), validation_data="v", epochs=5)
     run(job, [0.7])
     assert job.phases.phase == Phase.FAILED
     assert "monitors 'acu', but the evaluation gives auc" in job.phases.failure.message
 
 
 def test_max_steps_limits_the_records_of_the_job():
-    job = begun(described(max_steps=7), minibatch_size=5, num_epochs=5)
+    job = begun(described(max_steps=7), batch_size=5, epochs=5)
     run(job, [0.5])
     assert job.phases.phase == Phase.SUCCEEDED
     assert job.work.ledger.total == job.work.ledger.trained_once == 35
 
 
 def test_a_worker_may_ask_for_the_end_of_training():
-    job = begun(described(), num_epochs=5)
+    job = begun(described(), epochs=5)
     task = take(job, w(0))
     job.task_reported(w(0), 0, task.id, Done("a callback set model.stop_training"), 0, 1.0)
     confirm(job, 1.0)
@@ -246,7 +246,7 @@ def exports(kinds):
     ],
 )
 def test_the_model_of_the_best_evaluation_is_what_output_holds(aucs, expected):
-    job = begun(described(export=BEST), validation_data="v", num_epochs=3, output="o")
+    job = begun(described(export=BEST), validation_data="v", epochs=3, output="o")
     kinds = run(job, aucs)
     assert job.phases.phase == Phase.SUCCEEDED
     assert kinds.count(pb.FINISH_EVALUATION) == 3
@@ -266,9 +266,7 @@ def until_export(job, auc):
 
 
 def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_up():
-    job = begun(
-        described(export=BEST), validation_data="v", num_epochs=2, output="o", num_workers=2
-    )
+    job = begun(described(export=BEST), validation_data="v", epochs=2, output="o", num_workers=2)
     task = until_export(job, 0.5)
     while isinstance(other := job.task_wanted(w(1), 0, 1.0), Task) and other.kind == pb.TRAIN:
         job.task_reported(w(1), 0, other.id, Done(), 0, 1.0)
@@ -283,7 +281,7 @@ def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_
 
 @pytest.mark.parametrize("reports", [True, False])
 def test_an_export_under_way_as_the_job_is_stopped_troubles_nobody(reports):
-    job = begun(described(export=BEST), validation_data="v", num_epochs=2, output="o")
+    job = begun(described(export=BEST), validation_data="v", epochs=2, output="o")
     task = until_export(job, 0.5)
     job.stop("asked to", 2.0)
     if reports:
@@ -296,7 +294,7 @@ def test_an_export_under_way_as_the_job_is_stopped_troubles_nobody(reports):
 
 def test_the_rate_is_reduced_for_tasks_given_out_from_then_on():
     rule = pb.PlateauRule(best=BEST, patience=1)
-    job = begun(described(plateau=rule), validation_data="v", num_epochs=5)
+    job = begun(described(plateau=rule), validation_data="v", epochs=5)
     run(job, [0.7, 0.6, 0.5])
     assert job.work.follow_ups.rate_reductions == 4
     said = [text for text in job.record.messages if "the learning rate is reduced" in text]
@@ -307,7 +305,7 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
     job = begun(
         described(checkpoint=BEST),
         validation_data="v",
-        num_epochs=6,
+        epochs=6,
         checkpoint_seconds=1000.0,
         keep_checkpoint_max=1,
     )
@@ -332,7 +330,7 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
 def test_a_new_master_knows_the_checkpoint_of_the_best_evaluation(ends):
     """1. a checkpoint is asked for, begun and taken; 2. an evaluation ends at some time of
     this, 3. another one is taken, of that evaluation if the first was begun too early."""
-    fields = {"validation_data": "v", "num_epochs": 9, "checkpoint_steps": 1}
+    fields = {"validation_data": "v", "epochs": 9, "checkpoint_steps": 1}
     events, orders = [], []
     job = RecordedJob(config(**fields), events.append)
     register(job, described(checkpoint=BEST))

@@ -191,7 +191,7 @@ def test_the_first_epoch_has_parts_in_turn_and_others_know_none():
 
 
 def test_max_steps_that_end_in_a_part_need_no_other():
-    tasks = board(Source("a", 30), max_steps=5, minibatch_size=10, complete=False)
+    tasks = board(Source("a", 30), max_steps=5, batch_size=10, complete=False)
     assert not tasks.all_known
     tasks.extend([Source("b", 30)], complete=False)
     assert tasks.all_known
@@ -285,23 +285,23 @@ def test_applied_heads(pushes, acknowledged, heads):
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=3),
     epochs=st.integers(1, 3),
-    minibatch_size=st.integers(1, 5),
+    batch_size=st.integers(1, 5),
     max_steps=st.integers(1, 60),
 )
 def test_max_steps_takes_the_first_minibatches_of_the_same_order(
-    lengths, epochs, minibatch_size, max_steps
+    lengths, epochs, batch_size, max_steps
 ):
-    shape = {"records_per_task": 3 * minibatch_size, "epochs": epochs, "seed": 1}
+    shape = {"records_per_task": 3 * batch_size, "epochs": epochs, "seed": 1}
 
     def minibatches(tasks):
         return [
-            (task, span.source, record // minibatch_size)
+            (task, span.source, record // batch_size)
             for task, (_, span) in enumerate(tasks)
-            for record in range(0, len(span), minibatch_size)
+            for record in range(0, len(span), batch_size)
         ], [(epoch, span.source, r) for epoch, span in tasks for r in range(span.start, span.end)]
 
     _, all_records = minibatches(drain(board(*lengths, **shape)))
-    limited = board(*lengths, **shape, max_steps=max_steps, minibatch_size=minibatch_size)
+    limited = board(*lengths, **shape, max_steps=max_steps, batch_size=batch_size)
     total = limited.ledger().total
     steps, records = minibatches(drain(limited))
     limited.check()

@@ -152,7 +152,7 @@ def race(connect, cluster, server_group, served):
             DataDescribed((Source("t", 40),)),
             num_workers=2,
             sync=True,
-            minibatch_size=4,
+            batch_size=4,
             num_minibatches_per_task=5,
             **changes,
         )

@@ -8,7 +8,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.client.frames import is_path, write_data
+from shoal.data.frames import is_path, write_data
 from shoal.errors import UserError
 
 RECORDS = {"user": [3, -1, 2**40], "name": ["a", "b", "ü"], "value": [0.5, 1.5, 2.5]}

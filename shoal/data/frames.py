@@ -7,6 +7,7 @@ object of theirs has imported them.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,29 @@ def write_data(
         raise UserError(f"{name}: {_kind(value)} cannot be written as Parquet: {error}") from error
     if not rows:
         raise UserError(f"{name}: {_kind(value)} has no records")
+
+
+def split_data(name: str, value: Any, fraction: float) -> tuple[pa.Table, pa.Table]:
+    """Data without its last records, and these, as Keras's validation_split divides them.
+
+    fraction: how many of the records are the last ones, between 0 and 1. Raises UserError if that
+    leaves no record in one of the two, or as `write_data`.
+    """
+    import pyarrow as pa
+
+    if not 0 < fraction < 1:
+        raise UserError(f"validation_split must be between 0 and 1, not {fraction:g}")
+    try:
+        table = pa.Table.from_batches(_records(name, value).batches)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+        raise UserError(f"{name}: {_kind(value)} cannot be split: {error}") from error
+    first = math.floor(table.num_rows * (1 - fraction))
+    if first in (0, table.num_rows):
+        raise UserError(
+            f"validation_split: {fraction:g} of {counted(table.num_rows, 'record')} leaves none "
+            f"for {'validation' if first else 'training'}"
+        )
+    return table.slice(0, first), table.slice(first)
 
 
 def _size(records: _Records) -> str:

@@ -1,0 +1,169 @@
+"""Jobs that this program did not start, or no longer has: found by their names.
+
+Their state and figures are those of `shoal jobs` and `shoal compare`, as pandas DataFrames.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.api.calls import AnyPath, in_python_words, succeeded
+from shoal.api.jobs import Job, Run
+from shoal.base.job_folder import JOBS, JobFolder
+from shoal.base.libraries import library
+from shoal.base.words import near
+from shoal.client import local_jobs
+from shoal.client.compare import METRIC, Compared, compared, differing_flags, jobs_of
+from shoal.client.display import ENDED, Display
+from shoal.client.finding import on_kubernetes
+from shoal.client.following import POLL_SECONDS, Interruptions
+from shoal.config.job import JobConfig
+from shoal.errors import UserError
+from shoal.result import JobFailedError, JobResult
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from shoal.dashboard.source import Source
+
+
+def attach(job: AnyPath, *, namespace: str = "") -> Job | JobResult:
+    """A job that was started before, such as by a kernel that was started again.
+
+    job: its name, of a folder in shoal-jobs or of a job on Kubernetes, or the path of its folder.
+    namespace: of a job on Kubernetes of which no folder is here.
+
+    Returns a Job while it runs, and else its JobResult, however it ended. The program does not wait
+    for the Job at its end. Raises UserError if there is no such job, or if it was killed.
+    """
+    with in_python_words():
+        name = os.fspath(job)
+        folder = None if namespace else local_jobs.kept(name)
+        if folder is None or folder.templates.is_file():
+            return _on_kubernetes(name, folder, namespace)
+        if not local_jobs.running(folder):
+            if (result := local_jobs.result_of(folder)) is not None:
+                return result
+            raise UserError(f"job {folder.path.name} was killed{local_jobs.way_on(folder)}")
+        from shoal.dashboard.source import LocalSource  # late: it needs gRPC
+
+        config = JobConfig.load(folder.config)
+        return Job(_followed(LocalSource(folder), config, folder), own=False)
+
+
+def _on_kubernetes(name: str, folder: JobFolder | None, namespace: str) -> Job | JobResult:
+    """folder: what was kept here of the job; None if nothing was."""
+    if folder is not None:
+        if (result := local_jobs.result_of(folder)) is not None:
+            return result
+        config = JobConfig.load(folder.config)
+        name, namespace = config.job_name, config.namespace
+    try:
+        of, handle = on_kubernetes(name, namespace)
+    except UserError as error:
+        known = [each.path.name for each in local_jobs.jobs_in(JOBS)]
+        raise UserError(f"{error}{near(name, known)}") from error
+    ended: JobResult | None = of.result_of(handle)
+    if ended is not None:
+        return ended
+    from shoal.dashboard.source import ClusterSource  # late: the Kubernetes library is large
+
+    source = ClusterSource(handle)
+    if over := source.over():
+        raise UserError(f"job {name}: {over}")
+    config, _ = handle.configuration()
+    there = folder or JobFolder(JOBS.absolute() / name)
+    return Job(_followed(source, config, there), own=False)
+
+
+def _followed(source: Source, config: JobConfig, folder: JobFolder) -> Run:
+    """Asks a job how it goes until it has ended."""
+
+    def run(display: Display, interruptions: Interruptions) -> JobResult:
+        del interruptions  # the job is another program's
+        display.started(config, folder)
+        told = ""
+        try:
+            while True:
+                goes_on = False
+                try:
+                    status = source.status()
+                    display.update(status)
+                    goes_on = status.state not in ENDED
+                except UserError as error:  # a master that starts again, or has ended
+                    if told != str(error):
+                        display.event(told := str(error))
+                if not goes_on:
+                    if (result := source.result()) is not None:
+                        return succeeded(result)
+                    if over := source.over():
+                        raise JobFailedError(over)
+                time.sleep(POLL_SECONDS)
+        finally:
+            source.close()
+
+    return run
+
+
+def jobs(folder: AnyPath = JOBS) -> pd.DataFrame:
+    """The jobs of this machine whose folders are in `folder`, the newest first.
+
+    The index is the job's name. Columns: state ("running", "killed", or how it ended), command,
+    records (trained, evaluated or predicted so far, int64), seconds (float64) and began (UTC). One
+    that has written no figures yet has 0 in these. Raises UserError without pandas.
+    """
+    pandas = library("pandas", "jobs()", "pandas")
+    rows = [_row(each) for each in local_jobs.jobs_in(Path(folder))]
+    columns = ["job", "state", "command", "records", "seconds", "began"]
+    kinds = {
+        "state": "str",
+        "command": "str",
+        "records": "int64",
+        "seconds": "float64",
+        "began": "datetime64[ns, UTC]",
+    }
+    frame: pd.DataFrame = pandas.DataFrame(rows, columns=columns).astype(kinds)
+    return frame.set_index("job")
+
+
+def _row(folder: JobFolder) -> list[Any]:
+    job = compared(folder, folder.path.name)
+    began = datetime.fromtimestamp(folder.config.stat().st_mtime, UTC)
+    figures = [job.figures.get(name, 0) for name in ("records", "seconds")]
+    return [job.name, job.state, job.flags["command"], *figures, began]
+
+
+def compare(*jobs: AnyPath | Job | JobResult) -> pd.DataFrame:
+    """Jobs beside each other, a row each, as `shoal compare` has them.
+
+    jobs: names, folders, and what `train` and `attach` return; two or more, which may be running.
+    The index is the job's name. Columns: its state, the arguments that differ, the last value of
+    each metric (val_NAME) and its best (best_val_NAME), then seconds, samples_per_second, loss
+    (that of training) and other figures. What is not known of a job is NaN or None.
+
+    Raises UserError without pandas, or if there is no such job.
+    """
+    pandas = library("pandas", "compare()", "pandas")
+    folders = [each.job_dir if isinstance(each, Job | JobResult) else each for each in jobs]
+    with in_python_words():
+        found = jobs_of([os.fspath(each) for each in folders])
+    columns = [_columns(job, differing_flags(found)) for job in found]
+    # In the order of the parts: one job may have a metric that another has not.
+    names = dict.fromkeys((part, n) for job in columns for part in range(4) for n in job[part])
+    ordered = [name for _, name in sorted(names, key=lambda each: each[0])]
+    rows = [{name: value for part in job for name, value in part.items()} for job in columns]
+    return pandas.DataFrame(rows, index=[job.name for job in found], columns=ordered)
+
+
+def _columns(job: Compared, flags: list[str]) -> list[dict[str, Any]]:
+    """Parts of a job's row: state, arguments, metrics, figures."""
+    metrics: dict[str, Any] = {}
+    for name, values in job.metrics.items():
+        metrics[f"{METRIC}{name}"] = values["last"]
+        if values["best"] is not None:
+            metrics[f"best_{METRIC}{name}"] = values["best"]
+    return [{"state": job.state}, {n: job.flags.get(n) for n in flags}, metrics, dict(job.figures)]
