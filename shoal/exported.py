@@ -205,22 +205,20 @@ def _saved_model(path: str, stamp: str) -> Any:
 def _inputs(tf: Any, columns: Mapping[str, Column], specs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of the model, of the columns of their names. Raises UserError as `_tensor`.
 
-    A signature has the parts of a RaggedTensor as inputs: its values, and with a number behind the
-    name its row splits.
+    A signature has the parts of a RaggedTensor as inputs: NAME_values and NAME_row_splits.
     """
-    bases = {name: re.sub(r"_\d+$", "", name) for name in specs if name not in columns}
-    parts = {name: base for name, base in bases.items() if base != name and base in specs}
     given: dict[str, Any] = {}
-    for name in specs.keys() - parts.keys():
-        own = [name, *sorted(each for each, base in parts.items() if base == name)]
-        if len(own) == 1:
-            given[name] = _tensor(tf, columns, name, specs)
+    for first in specs.keys() - columns.keys():
+        name = first.removesuffix("_values")
+        splits = re.compile(rf"{re.escape(name)}_row_splits(_\d+)?")
+        own = [first, *sorted(each for each in specs if splits.fullmatch(each))]
+        if first == name or len(own) == 1:
             continue
-        kind, index = specs[name].dtype, specs[own[1]].dtype
+        kind, index = specs[first].dtype, specs[own[1]].dtype
         spec = tf.RaggedTensorSpec([None] * len(own), kind, len(own) - 1, index)
         value = _tensor(tf, columns, name, {**specs, name: spec})
         given |= zip(own, tf.nest.flatten(value, expand_composites=True), strict=True)
-    return given
+    return given | {name: _tensor(tf, columns, name, specs) for name in specs.keys() - given.keys()}
 
 
 def _tensor(tf: Any, columns: Mapping[str, Column], name: str, specs: Mapping[str, Any]) -> Any:
