@@ -8,6 +8,8 @@ MovieLens-1M, 592 updates. Prints the AUC of five seeds, as Markdown.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import statistics
 import sys
@@ -25,9 +27,6 @@ import tensorflow as tf
 import shoal
 from benchmarks.learning.alone import ZOO, dataset
 from shoal.model_zoo.movielens_1m import prepare
-
-sys.path.insert(0, str(ZOO))
-import movies
 
 WHOLE = Path("build/movielens-1m")
 BENCH = Path("build/bench/learning")
@@ -78,14 +77,21 @@ class Lazy(keras.optimizers.Adam):
         return None
 
 
+@functools.cache
+def movies() -> Any:
+    """The module of the model."""
+    sys.path.insert(0, str(ZOO))
+    return importlib.import_module("movies")
+
+
 def alone(optimizer: type[keras.optimizers.Adam], seed: int, *, shuffled: bool = True) -> float:
     """The AUC by plain Keras."""
     keras.utils.set_random_seed(seed)
-    model = movies.custom_model()
-    model.compile(optimizer(0.001), movies.loss, metrics={"like": [movies.parts.auc()]})
-    order = seed if shuffled else None
-    model.fit(dataset(movies, DATA / "train.parquet", BATCH, order), epochs=EPOCHS, verbose=0)
-    validation = dataset(movies, DATA / "validation.parquet", 1024, None)
+    module, order = movies(), seed if shuffled else None
+    model = module.custom_model()
+    model.compile(optimizer(0.001), module.loss, metrics={"like": [module.parts.auc()]})
+    model.fit(dataset(module, DATA / "train.parquet", BATCH, order), epochs=EPOCHS, verbose=0)
+    validation = dataset(module, DATA / "validation.parquet", 1024, None)
     return auc_of(model.evaluate(validation, verbose=0, return_dict=True))
 
 
