@@ -12,6 +12,7 @@ from shoal.master.journal import audit
 from shoal.master.journal import journal as journals
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.reading import read
+from shoal.master.journal.segments import Segment
 from tests.damage import Damager, outcome, watchdog
 from tests.examples import examples
 from tests.master.random_jobs import RandomJob, plain
@@ -90,6 +91,17 @@ def test_a_damaged_journal_is_refused_by_name_or_says_what_was(tmp_path, monkeyp
         found[all_of_it is None] += 1
         shutil.rmtree(folder)
     assert found[True] > CASES * 0.5
+
+
+def test_a_changed_bit_of_a_segments_beginning_is_refused_by_name(tmp_path):
+    job_with_journal(tmp_path, 1)
+    path = sorted((tmp_path / "journal").iterdir())[-1]
+    data = path.read_bytes()
+    length = len(Segment(path).header.to_bytes())
+    for at in range(0, length, max(1, length // 50)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        _, why = outcome(lambda: Segment(path))
+        assert path.name in why, at
 
 
 @pytest.mark.parametrize("seed", [1])
