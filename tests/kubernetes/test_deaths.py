@@ -28,9 +28,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
     )
     job = Watched(NAME, namespace)
 
-    def server_back(what):
-        until(what, lambda: job.said("is back: it has restored", times=deaths))
-        job.goes_on()
+    restored = "is back: it has restored"
 
     with following(shoal, *flags) as (train, said):
         until("two workers train", lambda: train.poll() is not None or job.training_with(2))
@@ -41,27 +39,30 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         assert len(others) == 4
         assert not any(pod.spec.automount_service_account_token for pod in others)
 
-        # 1. Servers and master are told to end at once, as by a drained node: they drain.
-        deaths = 2
+        # 1. Servers and master are told to end at once, as by a drained node: they drain. One of
+        #    them hands its rows over if it is told first, and has them moved back.
         drained = [f"{NAME}-ps-0", f"{NAME}-ps-1", job.handle.master_pod().metadata.name]
         before = {job.uid(pod) for pod in drained}
         kubectl("delete", "pod", *drained, "--wait=false", namespace=namespace)
-        server_back("the servers are back")
         # The old master's pod may still be ending.
         until("all are others", lambda: not before & {job.uid(pod) for pod in drained})
+        until("the servers are back", lambda: job.servers() == 2)
+        job.goes_on()
         # The client hears of it from the next master.
-        until("it is told", lambda: "ps-1 is told to end; first a checkpoint is taken" in said())
+        until("it is told", lambda: "ps-1 is told to end; first " in said())
         assert not job.said("acknowledged updates")
 
         # 2. A server's pod is deleted by force. What came after the checkpoint is lost.
-        deaths = 3
+        back = job.times(restored)
         kubectl("delete", "pod", f"{NAME}-ps-0", "--force", "--grace-period=0", namespace=namespace)
-        server_back("ps-0 is back")
+        until("ps-0 is back", lambda: job.said(restored, back + 1))
+        job.goes_on()
 
         # 3. A server is killed inside of its pod.
-        deaths = 4
+        back = job.times(restored)
         kill("shoal.ps", namespace, 1)
-        server_back("ps-1 is back again")
+        until("ps-1 is back again", lambda: job.said(restored, back + 1))
+        job.goes_on()
         until("the loss is told", lambda: job.said("ps-1 has lost"))
 
         # 4. The master's pod is deleted by force: another one goes on with the same pods.
@@ -101,7 +102,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
     ledger = result["ledger"]
     assert ledger["total"] == 3 * 19_633
     assert ledger["trained_once"] + ledger["repeated"] == ledger["total"], ledger
-    assert stopped["servers"]["deaths"] == 4
+    assert stopped["servers"]["deaths"] in (3, 4)  # a server that hands over does not die
     assert stopped["servers"]["lost_pushes"] > 0
     # The journal was on the volume; what is left of it here is the audit.
     audit = shoal("audit", f"shoal-jobs/{NAME}", "--json")
