@@ -28,6 +28,8 @@ pytest.importorskip("pyiceberg.catalog")
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg import expressions, types
 
+pytestmark = pytest.mark.slow
+
 DAYS = st.dates(datetime.date(1, 1, 2), datetime.date(9999, 1, 1))
 # The Delta library cannot write a partition of a negative one.
 PRICES = st.decimals(0, 999, places=2)

@@ -18,6 +18,8 @@ from shoal.data.storage import Storage
 from shoal.errors import UnreadableError
 from tests.data import servers
 
+pytestmark = pytest.mark.slow
+
 FLAG = "--training-data"
 TABLE = pa.table({"id": np.arange(5000), "name": [f"n{i}" for i in range(5000)]})
 NAMES = ("a.parquet", "b.csv", "c.csv.gz")

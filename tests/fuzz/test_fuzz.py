@@ -9,6 +9,8 @@ from tests.examples import examples
 from tests.fuzz.mutations import mutated
 from tests.fuzz.targets import TARGETS, Target, corpus
 
+pytestmark = pytest.mark.slow
+
 INPUTS = examples(400)
 """Of each target: the same ones each time."""
 

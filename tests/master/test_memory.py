@@ -4,6 +4,8 @@ import pytest
 
 from tests.memory import told_by
 
+pytestmark = pytest.mark.slow
+
 
 def test_metric_states_cost_the_master_what_an_evaluation_counts():
     """As sums of tasks come in, and as the message that a worker gets of them."""

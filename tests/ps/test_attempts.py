@@ -32,6 +32,8 @@ from shoal.ps.restoring import restore
 from shoal.ps.shards import Shards
 from tests.ps.groups import IDS, Group, restored
 
+pytestmark = pytest.mark.slow
+
 
 class Objects(MemoryFileSystem):
     """Keys and values: there is no folder, and nothing can be renamed."""

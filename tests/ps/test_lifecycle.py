@@ -26,6 +26,8 @@ from tests.examples import examples
 from tests.ps.groups import Group, restored
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 SPAN = 64
 """Seconds: an entry a second."""
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.memory import told_by
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_keeper_says_within_a_fifth_what_logs_of_others_cost_it():
     """Small pushes cost more beside their bytes: a server gets them of each batch."""

@@ -24,6 +24,8 @@ from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.moved_sink import MovedSink
 from tests.ps.logged import DIM, SIZE, SPEC, STATE, Faults, World, lost
 
+pytestmark = pytest.mark.slow
+
 IDS = np.arange(40, dtype=np.int64)
 
 

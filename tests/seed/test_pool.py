@@ -20,6 +20,8 @@ from shoal.seed.kinds import KINDS, SERVING, seed_name
 from shoal.seed.pool import Pool
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 OBSERVED = "tests.seed.observed"
 
 

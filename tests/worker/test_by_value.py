@@ -25,6 +25,8 @@ from shoal.worker.module import load_module
 from shoal.worker.progress import Progress
 from shoal.worker.servers.local import LocalServers
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def loaded(tmp_path, monkeypatch):

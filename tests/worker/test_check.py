@@ -16,6 +16,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker import check
 from shoal.worker.servers import local
 
+pytestmark = pytest.mark.slow
+
 GOOD = """
 import keras
 import tensorflow as tf

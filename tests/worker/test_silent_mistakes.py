@@ -9,6 +9,8 @@ from shoal.config.job import JobConfig
 from shoal.worker import check
 from tests.worker.test_check import GOOD
 
+pytestmark = pytest.mark.slow
+
 RECORDS = 200
 
 COLUMNS = {

@@ -15,6 +15,8 @@ from shoal.worker.input.data import JobData
 from shoal.worker.module import load_module
 from tests.typed_data import FORMS, GAP, NUMBERS, TEXTS, filled, parts, table
 
+pytestmark = pytest.mark.slow
+
 ZOO = str(Path(__file__).parents[1] / "jobs" / "zoo")
 
 

@@ -10,6 +10,8 @@ from shoal.master.cluster.bounded import bounded
 from shoal.master.in_cluster import AUDIT_BYTES, RESULT_BYTES, published
 from shoal.result import JobResult
 
+pytestmark = pytest.mark.slow
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=40),
     lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(max_size=5), inner),

@@ -18,6 +18,8 @@ from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
 from tests.master.strategies import begun, config, exited, register, take, w
 
+pytestmark = pytest.mark.slow
+
 WORKERS = 4
 SERVERS = 4
 TASKS = 16_000

@@ -24,6 +24,8 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from tests.master.strategies import config, exited, finish_next, register, take, w
 
+pytestmark = pytest.mark.slow
+
 TRAINING = DataDescribed(training=(Source("t", 400),))
 NEW = Start(ServerId(1), 0)
 

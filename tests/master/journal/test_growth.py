@@ -27,6 +27,8 @@ from tests.master.journal.test_journal import fails
 from tests.master.random_jobs import differences, plain, state
 from tests.master.strategies import config, finish_next, register, take, w
 
+pytestmark = pytest.mark.slow
+
 CHECKPOINTS = 40
 FILES = 3_000
 

@@ -14,6 +14,8 @@ from tests.ps.caller import model_spec
 from tests.ps.logged import DIM, POINTS, POINTS_OF_UPDATES, SIZE, STATE
 from tests.ps.update_log.test_log_of_updates import Master, protected
 
+pytestmark = pytest.mark.slow
+
 OPTIMIZERS = {
     **{kind: OptimizerSpec(kind) for kind in KINDS},
     "nesterov": OptimizerSpec("momentum", {"nesterov": True}),

@@ -16,6 +16,8 @@ from shoal.worker.input.event_times import RangeTimes, median
 from shoal.worker.input.feed import TRAINING, InputPipeline
 from tests.worker.conftest import MODULE
 
+pytestmark = pytest.mark.slow
+
 SECOND, DAY = 10**6, 86_400 * 10**6
 START = 1_700_000_000
 

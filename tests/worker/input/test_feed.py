@@ -16,6 +16,8 @@ from shoal.worker.input import transformations
 from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
 from tests.worker.conftest import MODULE
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def pipeline(module):

@@ -18,6 +18,8 @@ from shoal.worker.model.lookups import Refusals
 from shoal.worker.model.losses import Losses
 from tests.worker.networks import as_batch, batches
 
+pytestmark = pytest.mark.slow
+
 
 class Passing:
     """A model whose predictions are its features."""

@@ -18,6 +18,8 @@ from shoal.worker.model.initial_rows import initializer_spec
 from tests.worker.exported import export_to, tried
 from tests.worker.networks import CONFIG
 
+pytestmark = pytest.mark.slow
+
 SPEC = {"ids": tf.TensorSpec([None, 3], tf.int64)}
 COUNT, DIM = 10, 4
 SERVED = dataclasses.replace(CONFIG, embedding_threshold=COUNT * DIM * 4 - 1)

@@ -12,6 +12,8 @@ from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.lookups import Refusals
 from shoal.worker.model.losses import Losses
 
+pytestmark = pytest.mark.slow
+
 STEPS = np.array([[1, 2, 3, 0, 0], [4, 0, 0, 0, 0], [1, 2, 3, 4, 5]])
 Y = np.random.default_rng(0).random((3, 5, 1)).astype("float32")
 

@@ -24,6 +24,8 @@ from shoal.worker.model.lookups import Refusals
 from shoal.worker.model.losses import Losses
 from tests.examples import examples
 
+pytestmark = pytest.mark.slow
+
 KS = [1, 3]
 EPSILON = 1e-7  # of LogLoss
 PADDING = -1

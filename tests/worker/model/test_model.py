@@ -23,6 +23,8 @@ from tests.worker.networks import (
 )
 from tests.worker.twins import assert_alike, gradients_of, twin_of
 
+pytestmark = pytest.mark.slow
+
 
 def constant_rate():
     return 0.3

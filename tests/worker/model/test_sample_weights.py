@@ -14,6 +14,8 @@ from shoal.worker.model.losses import Losses
 from shoal.worker.model.sample_weights import ClassWeights
 from tests.worker.conftest import CONFIG
 
+pytestmark = pytest.mark.slow
+
 SPEC = {"x": tf.TensorSpec([None, 3], tf.float32)}
 LABELS = tf.TensorSpec([None, 1], tf.float32)
 WEIGHTS = tf.TensorSpec([None], tf.float32)

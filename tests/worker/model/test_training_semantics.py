@@ -15,6 +15,8 @@ from shoal.errors import UserError
 from tests.worker.networks import IDS, SPEC, as_batch
 from tests.worker.twins import initial_rows, rows_of
 
+pytestmark = pytest.mark.slow
+
 
 def network(embedding, **dense):
     """One table and two layers; `dense` are more arguments of the first."""

@@ -12,6 +12,8 @@ from tests.worker.given import train
 from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
 from tests.worker.twins import twin_of
 
+pytestmark = pytest.mark.slow
+
 STEPS = 24
 
 

@@ -23,6 +23,8 @@ from tests.worker.given import GivenTasks
 from tests.worker.networks import as_batch, batches, network, served_embedding
 from tests.worker.twins import assert_alike, gradients_of, twin_of
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 120
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.5),
