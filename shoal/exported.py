@@ -7,7 +7,7 @@ import functools
 import pickle
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,15 +118,14 @@ class Exported:
             predict, specs = self._served(_saved_model(str(Path(self._output, name)), stamp))
         else:
             predict, specs = self._by_keras(tensorflow)
-        outputs = [
-            predict(_inputs(tensorflow, columns, specs)) for columns in self._batches(features)
-        ]
+        batches = (_inputs(tensorflow, columns, specs) for columns in self._batches(features))
+        outputs = predict(batches)
         joined = tensorflow.nest.map_structure(lambda *parts: np.concatenate(parts), *outputs)
         single = isinstance(joined, Mapping) and [*joined] == ["output"]
         return joined["output"] if single else joined
 
     def _served(self, saved: Any) -> tuple[Any, dict[str, Any]]:
-        """Predicts by a SavedModel; and the inputs of the model by name."""
+        """Predicts batches of inputs by a SavedModel; and the inputs of the model by name."""
         serving = saved.signatures[SERVING]
         large = {
             each["name"]: each["signature"]
@@ -136,16 +135,32 @@ class Exported:
         given = {each["vectors"] for each in large.values()}
         specs = serving.structured_input_signature[1]
 
-        def predict(inputs: dict[str, Any]) -> dict[str, Any]:
+        def predict(batches: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
             if large:
-                wanted = saved.signatures["ids"](**inputs)
-                inputs = inputs | {
-                    names["vectors"]: self.embedding(table, wanted[names["ids"]].numpy())
-                    for table, names in large.items()
-                }
-            return {name: each.numpy() for name, each in serving(**inputs).items()}
+                batches = self._with_vectors(list(batches), saved.signatures["ids"], large)
+            return [
+                {name: each.numpy() for name, each in serving(**inputs).items()}
+                for inputs in batches
+            ]
 
         return predict, {name: spec for name, spec in specs.items() if name not in given}
+
+    def _with_vectors(
+        self, batches: list[dict[str, Any]], ids_of: Any, large: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Batches with the vectors of tables that no model holds. A table's file is read once."""
+        import numpy as np
+
+        wanted = [ids_of(**inputs) for inputs in batches]
+        for table, names in large.items():
+            ids = [each[names["ids"]].numpy() for each in wanted]
+            distinct = np.unique(np.concatenate([each.ravel() for each in ids]))
+            rows = self.embedding(table, distinct)
+            batches = [
+                inputs | {names["vectors"]: rows[np.searchsorted(distinct, each)]}
+                for inputs, each in zip(batches, ids, strict=True)
+            ]
+        return batches
 
     def _by_keras(self, tensorflow: Any) -> tuple[Any, dict[str, Any]]:
         """As `_served`, by the Keras model."""
@@ -158,9 +173,12 @@ class Exported:
             )
         specs = {each.name: tensorflow.TensorSpec(each.shape, each.dtype) for each in inputs}
 
-        def predict(given: dict[str, Any]) -> Any:
-            outputs = model(given if len(given) > 1 else next(iter(given.values())), training=False)
-            return tensorflow.nest.map_structure(lambda each: each.numpy(), outputs)
+        def predict(batches: Iterable[dict[str, Any]]) -> list[Any]:
+            outputs = [
+                model(given if len(given) > 1 else next(iter(given.values())), training=False)
+                for given in batches
+            ]
+            return list(tensorflow.nest.map_structure(lambda each: each.numpy(), outputs))
 
         return predict, specs
 
@@ -209,10 +227,11 @@ def _inputs(tf: Any, columns: Mapping[str, Column], specs: Mapping[str, Any]) ->
     """
     given: dict[str, Any] = {}
     for first in specs.keys() - columns.keys():
-        name = first.removesuffix("_values")
+        if (name := first.removesuffix("_values")) == first:
+            continue
         splits = re.compile(rf"{re.escape(name)}_row_splits(_\d+)?")
         own = [first, *sorted(each for each in specs if splits.fullmatch(each))]
-        if first == name or len(own) == 1:
+        if len(own) == 1:
             continue
         kind, index = specs[first].dtype, specs[own[1]].dtype
         spec = tf.RaggedTensorSpec([None] * len(own), kind, len(own) - 1, index)

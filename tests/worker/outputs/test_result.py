@@ -61,7 +61,8 @@ def test_tables_rows_and_the_model_are_those_of_the_export(served, tmp_path):
         ("subclassed", {}),
     ],
 )
-def test_a_result_predicts_with_every_export(served, tmp_path, build, options):
+def test_a_result_predicts_with_every_export(served, tmp_path, build, options, monkeypatch):
+    monkeypatch.setattr("shoal.exported.BATCH", 1)
     model = trained(served, BUILDS[build])
     export_to(tmp_path / "export", model, **options)
     job = result(tmp_path / "export")
