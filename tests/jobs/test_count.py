@@ -52,10 +52,10 @@ def test_a_job_killed_whole_goes_on_with_other_numbers_of_servers_and_a_full_dis
         "table": "records.admit_after=2",
         "count": True,
         "job_dir": tmp_path / "job",
-        "num_ps": 2,
+        "servers": "2",
         "durability": "log",
         "log_place": "file",
-        "kill": ["job@step=120,num-ps=1", "job@step=280,num-ps=3,num-workers=2"],
+        "kill": ["job@step=120,servers=1", "job@step=280,servers=3,workers=2"],
         "fill": "master@step=60,seconds=0.5",
     }
     line = arguments_of("chaos", **fields)
@@ -88,8 +88,8 @@ def test_storage_hangs_half_sent_requests_and_no_room_cost_time_only(tmp_path):
     fields = {
         "count": True,
         "job_dir": tmp_path / "job",
-        "num_ps": 2,
-        "num_workers": 2,
+        "servers": "2",
+        "workers": "2",
         "checkpoint_steps": 20,
         "storage": [
             "data@step=40,hang=2,seconds=1",
@@ -121,7 +121,7 @@ def test_a_worker_whose_step_stands_still_is_named_with_its_stacks_and_replaced(
     fields = {
         "count": True,
         "job_dir": job,
-        "num_ps": 2,
+        "servers": "2",
         "hang": "worker:0@point=computing,step=100,seconds=inf",
         "step_timeout_seconds": 10,
         "relaunch_limit": 10,
@@ -243,8 +243,8 @@ def test_a_server_that_dies_while_workers_are_fenced_makes_no_count_wrong(tmp_pa
     fields = {
         "count": True,
         "job_dir": tmp_path / "job",
-        "num_ps": 2,
-        "num_workers": 3,
+        "servers": "2",
+        "workers": "3",
         "durability": durability,
         "checkpoint_steps": 60,
         "kill": ["ps:0@step=100", "worker:0@step=100", "worker:1@step=100"],
