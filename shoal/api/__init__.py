@@ -37,6 +37,7 @@ def train(
     callbacks: Any = None,
     class_weight: Mapping[int, float] | None = None,
     label: str | None = None,
+    sample_weight: str | None = None,
     validation_split: float = 0.0,
     model_def: str = "",
     model_zoo: AnyPath = ".",
@@ -158,7 +159,8 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
     """Train a model and return the result of the job.
 
     training_data is required, and model or model_def. Data may be a path or a URL, a DataFrame of
-    pandas or Polars, a pyarrow Table or Dataset, a tf.data.Dataset or a dict of arrays.
+    pandas or Polars, a pyarrow Table or Dataset, a tf.data.Dataset or a dict of arrays; also a
+    tuple (x, y) or (x, y, sample_weight), as in Keras.
 
     The model by value, instead of model_def:
 
@@ -174,6 +176,7 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
       class_weight: a dict from class to the weight of its records in the loss, for training.
       label: the column of the labels, without feed; by default the only one that is no input of
           the model, or the one that is called label.
+      sample_weight: the column of the records' weights in the loss, without feed.
 
     validation_split: the fraction of the records of training_data, which is no path, that are
     validation data: the last ones.
