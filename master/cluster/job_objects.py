@@ -165,11 +165,13 @@ def look_after(
     servers: Callable[[], tuple[int, int]],
     version: tuple[int, int],
     tell: Callable[[str], None],
+    show: Callable[[], None],
     ended: threading.Event,
 ) -> None:
     """Keep the objects until `ended`, on the caller's thread; `tell` is told what was missing.
 
-    servers: gives `servers` and `together` of JobObjects.budget, whose version this is, too.
+    servers: gives `servers` and `together` of JobObjects.budget, whose version this is, too. show:
+    has the Job show how the job goes, by the same API.
     """
     told = ""
     while not ended.wait(LOOK_SECONDS):
@@ -179,6 +181,7 @@ def look_after(
             # The servers of now: more or fewer than the job began with, where it was scaled.
             if objects.budget(*servers(), version):
                 tell(AGAIN.format("PodDisruptionBudget"))
+            show()
             told = ""
         except (ApiException, *UNREACHABLE) as error:
             said = message_of(error)

@@ -92,7 +92,9 @@ def test_a_budget_that_somebody_deleted_is_made_again(objects, monkeypatch):
         told.append(text)
         ended.set()
 
-    look_after(objects, lambda: (2, 1), VERSION, tell, ended)
+    shown = []
+    look_after(objects, lambda: (2, 1), VERSION, tell, lambda: shown.append(1), ended)
+    assert shown  # by the same look
     assert told == ["the job's PodDisruptionBudget was deleted by somebody, and is made again"]
     assert world.available == 1
 
