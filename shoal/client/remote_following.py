@@ -15,7 +15,7 @@ from shoal.base.wholefile import write_text
 from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.cluster import explain
-from shoal.cluster.handle import JobHandle, crash_of
+from shoal.cluster.handle import JobHandle, NotBegunError, crash_of
 from shoal.config.job import JobConfig
 from shoal.config.kubernetes import START_ERROR_SECONDS
 from shoal.errors import UserError
@@ -109,8 +109,10 @@ class Following:
         config, name = self.config, pod.metadata.name
         try:
             identity = None if config.insecure else self.handle.identity(config.job_id)
-        except UserError:
-            self._tell_of_crash(pod)  # before it has made a certificate for this client
+        except UserError as error:
+            self._tell_of_crash(pod)
+            if not isinstance(error, NotBegunError):
+                self._tell(str(error))
             return
         with self.handle.master(name, config.token, identity, CALL_SECONDS) as connection:
             answered = False

@@ -67,6 +67,10 @@ def _end_of(ended: client.V1ContainerStateTerminated, role: str) -> str:
     return f"exit code {ended.exit_code}{reason}" + (f": {last}" if last else "")
 
 
+class NotBegunError(UserError):
+    """The master has not begun, and no command can talk to it yet."""
+
+
 class JobHandle(JobLifetime):
     """The job `name` in `namespace`.
 
@@ -172,10 +176,13 @@ class JobHandle(JobLifetime):
         return token, None if said.get("insecure", True) else self.identity(job_id_of(token))
 
     def identity(self, job_id: str) -> Identity:
-        """The client's identity, which the Role shoal-user may read; the job has no --insecure."""
+        """The client's identity, which the Role shoal-user may read; the job has no --insecure.
+
+        Raises NotBegunError before there is one.
+        """
         authority = (self.job().metadata.annotations or {}).get(manifests.AUTHORITY_ANNOTATION)
         if authority is None:
-            raise UserError(
+            raise NotBegunError(
                 f"the master of job {self.name} has not begun: it has made no certificates yet"
             )
         name = certificates.secret_name(self.name, CLIENT, authority)

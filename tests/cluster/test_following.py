@@ -16,6 +16,7 @@ from shoal.client.remote import follow_job
 from shoal.cluster.explain import UnreachableError
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import (
+    AUTHORITY_ANNOTATION,
     DEADLINE_GRACE_SECONDS,
     MASTER_RESTARTS,
     START_RESTARTS,
@@ -58,8 +59,8 @@ class World:
         self.shown = 0
         self.asked, self.events, self.jobs = [], [], []
         self.deleted = False
-        self.away = ""  # what it cannot be asked
-        self.suspended = False
+        self.away = self.forbidden = ""  # what it cannot be asked, and what it refuses
+        self.suspended, self.annotations = False, {}
 
     def see_pods(self):
         self.shown += 1
@@ -70,6 +71,7 @@ class World:
         over = self.shown >= len(self.pods)
         conditions = [{"type": self.condition, "status": "True"}] if over else []
         metadata = {"name": "job-master", "uid": "1", "creationTimestamp": CREATED}
+        metadata["annotations"] = self.annotations
         spec = {"template": {}, "suspend": self.suspended}
         return {"metadata": metadata, "spec": spec, "status": {"conditions": conditions}}
 
@@ -124,7 +126,8 @@ def world():
                 self.close_connection = True  # without an answer
                 return
             path = self.path.partition("?")[0]
-            self.answer(200, made.answer(self.command, path))
+            refused = made.forbidden and path.endswith(made.forbidden)
+            self.answer(403 if refused else 200, made.answer(self.command, path))
 
         def do_POST(self):
             self.do_GET()
@@ -166,6 +169,21 @@ def follow(world, tmp_path, monkeypatch):
 
 RUNS = pod("Running", running={"startedAt": CREATED})
 GONE = pod("Running", 0)
+
+
+def test_who_may_not_read_the_certificate_for_commands_is_told_so(world, follow):
+    """But not that there is none before the master has begun."""
+    world.pods, world.forbidden = (
+        [RUNS, RUNS, pod("Succeeded", 1)],
+        "/secrets/job-client-tls-beef-0",
+    )
+    with pytest.raises(JobFailedError):
+        follow()
+    assert not [text for text in follow.display.events if "certificate" in text]
+    world.annotations[AUTHORITY_ANNOTATION], world.shown, world.deleted = "beef", 0, False
+    with pytest.raises(JobFailedError):
+        follow()
+    assert [text for text in follow.display.events if "Ask for the Role shoal-user" in text]
 
 
 def started(world):

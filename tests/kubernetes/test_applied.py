@@ -61,8 +61,19 @@ def test_a_job_is_applied_again_killed_scaled_and_drained(user, movielens, names
     records = labels(namespace)[1]
     assert records.endswith("-of-19633")
     until("it shows more", lambda: labels(namespace)[1] != records)
+    columns = "shoal.dev/state,shoal.dev/records,shoal.dev/time-left"
+    assert "-of-19633" in kubectl("get", "jobs", "-L", columns, namespace=namespace)
 
-    # 2. Its servers become three, then two; the node is drained of them, each time to the end.
+    # 2. Its Job is suspended and resumed, where the cluster knows that (1.21).
+    patch = partial(kubectl, "patch", "job", JOB, namespace=namespace)
+    patch("--patch", '{"spec": {"suspend": true}}')
+    if of_job("{.spec.suspend}", namespace) == "true":
+        until("it has no pods", lambda: not job.handle.pods())
+        assert labels(namespace)[0] == "suspended"
+    patch("--patch", '{"spec": {"suspend": false}}')
+    until("it trains on", lambda: job.training_with(1))
+
+    # 3. Its servers become three, then two; the node is drained of them, each time to the end.
     node = kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
     selector = f"--pod-selector=shoal.dev/job={NAME},shoal.dev/role=ps"
     for servers in (3, 2):
@@ -81,7 +92,7 @@ def test_a_job_is_applied_again_killed_scaled_and_drained(user, movielens, names
         job.goes_on()
         assert job.times("acknowledged updates") == lost
 
-    # 3. It ends, and shows that. Deleted and applied again, with nothing done in between, it is the
+    # 4. It ends, and shows that. Deleted and applied again, with nothing done in between, it is the
     #    same job, which has ended: it says so again.
     hold.unlink()
     until("its end", lambda: complete(namespace))
