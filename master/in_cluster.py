@@ -153,6 +153,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         insist(remove_pods, core, namespace, name)
 
     def make_pod(runner: Runner, start: Start, growth: int) -> Manifest:
+        workers, keeping = runner.job.look(_wanted)
         return manifests.process_pod(
             config,
             pod.templates,
@@ -162,8 +163,8 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             namespace=namespace,
             owners=pod.objects.owners_of_pods,
             grpc_probes=version >= GRPC_PROBES_SINCE,
-            workers=config.num_workers,
-            servers=runner.job.look(lambda job, _: job.moves.routing.dense),
+            workers=workers,
+            servers=keeping,
             authority=authority,
             growth=growth,
         )
@@ -231,6 +232,11 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         with contextlib.suppress(OSError):
             TERMINATION_LOG.write_text(JobResult.read(folder.result).state)
     return code
+
+
+def _wanted(job: Job, _now: float) -> tuple[int, int]:
+    """How many workers are wanted, and how many servers keep logs, now: a job may be scaled."""
+    return job.members.workers_wanted, job.moves.routing.dense
 
 
 def _servers(job: Job, _now: float) -> int:

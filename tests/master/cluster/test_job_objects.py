@@ -15,7 +15,8 @@ from kubernetes import client
 
 from shoal.master.cluster import job_objects
 from shoal.master.cluster.job_objects import JobObjects, look_after
-from shoal.master.in_cluster import _servers
+from shoal.master.in_cluster import _servers, _wanted
+from shoal.master.job.job import Job
 from shoal.proto.routing import Routing
 from tests.master.api_server import Answers, served
 from tests.master.strategies import config
@@ -106,6 +107,14 @@ def test_a_job_that_may_have_no_budget_does_without(objects):
     world.refusal = None
     assert not objects.budget(3, 1, VERSION)
     assert world.budget is None
+
+
+def test_new_pods_are_made_for_the_workers_of_now():
+    """A half of the workers has a high priority, of those that are wanted when the pod is made."""
+    job = Job(config(num_workers=2))
+    assert _wanted(job, 0.0)[0] == 2
+    job.scale(6, 0.0)
+    assert _wanted(job, 0.0) == (6, 1)
 
 
 def test_servers_that_are_left_out_are_not_counted():
