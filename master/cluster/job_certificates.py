@@ -75,7 +75,7 @@ class JobCertificates:
 
         config = self._config
         workers = certificates.certified_workers(config) or config.num_workers
-        servers = certificates.certified_servers(config) or config.num_ps
+        servers = certificates.certified_servers(config) or config.num_servers
         own, *others = issued(Authority.made(config.job_id), servers, workers)
         assert own.caller.role == MASTER
         metadata = {

@@ -56,7 +56,7 @@ def certified_servers(config: JobConfig) -> int | None:
     """How many servers of a job have certificates; None as of `certified_workers`."""
     if config.insecure or not config.image:
         return None
-    return max(LEAST_SERVERS, MORE_SERVERS * config.num_ps, config.server_range[1])
+    return max(LEAST_SERVERS, MORE_SERVERS * config.num_servers, config.server_range[1])
 
 
 def authority_name(identity: Identity) -> str:

@@ -78,7 +78,7 @@ class JobLifetime:
                 owners=manifests.owners_of_pod(config.job_name, NO_UID, NO_UID),
                 grpc_probes=grpc_probes,
                 workers=config.num_workers,
-                servers=config.num_ps,
+                servers=config.num_servers,
                 authority=NO_AUTHORITY,
             )
             try:

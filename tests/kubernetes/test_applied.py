@@ -29,8 +29,8 @@ def complete(namespace):
 
 def test_a_job_is_applied_again_killed_scaled_and_drained(user, movielens, namespace):
     shutil.copy(movielens / "validation.parquet", user.path / "train.parquet")
-    flags, hold = held_job(user, NAME, num_workers="1", checkpoint_steps="4")
-    flags[flags.index("--num-ps") + 1] = "1"
+    flags, hold = held_job(user, NAME, workers="1", checkpoint_steps="4")
+    flags[flags.index("--servers") + 1] = "1"
     file = user.path / "job.yaml"
     done = user("train", *flags, "--yaml", str(file))
     assert done.returncode == 0, done.stderr
@@ -77,7 +77,7 @@ def test_a_job_is_applied_again_killed_scaled_and_drained(user, movielens, names
     node = kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
     selector = f"--pod-selector=shoal.dev/job={NAME},shoal.dev/role=ps"
     for servers in (3, 2):
-        done = user("scale", NAME, "--num-ps", str(servers), "--namespace", namespace)
+        done = user("scale", NAME, "--servers", str(servers), "--namespace", namespace)
         assert done.returncode == 0, done.stderr
         until(
             f"{servers} servers",

@@ -68,7 +68,7 @@ def objects():
         configuration = client.Configuration()
         configuration.host = address
         api = client.ApiClient(configuration)
-        yield JobObjects(api, "space", config(num_ps=3), {}, "uid"), world
+        yield JobObjects(api, "space", config(servers="3"), {}, "uid"), world
 
 
 def test_the_budget_follows_the_servers_of_now(objects):
@@ -111,7 +111,7 @@ def test_a_job_that_may_have_no_budget_does_without(objects):
 
 def test_new_pods_are_made_for_the_workers_of_now():
     """A half of the workers has a high priority, of those that are wanted when the pod is made."""
-    job = Job(config(num_workers=2))
+    job = Job(config(workers="2"))
     assert _wanted(job, 0.0)[0] == 2
     job.scale(6, 0.0)
     assert _wanted(job, 0.0) == (6, 1)
