@@ -81,6 +81,7 @@ class MastersJob:
             raise UserError(
                 f"the job's master was started {within}{never}"
                 + (f"; the last one ended with {last}" if last else "")
+                + (". With --job-dir on a volume, shoal train --resume continues it" * begun)
             )
 
     def begun(self, deadline: int, authority: str) -> None:
