@@ -17,7 +17,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -187,14 +188,15 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         def tell(text: str) -> None:
             runner.job.apply(lambda job, now: job.noted(text, now))
 
-        def servers() -> tuple[int, int]:
-            return runner.job.look(_servers), launcher.most_servers_of_a_node
+        def available() -> int:
+            nodes = launcher.nodes_of_servers
+            return runner.job.look(lambda job, _: left_running(job, nodes))
 
         def show() -> None:
             pod.job.show(runner.job.look(labels_of))
 
         def keep() -> None:
-            look_after(pod.objects, servers, version, tell, show, ended)
+            look_after(pod.objects, available, version, tell, show, ended)
 
         for work in (keep, partial(pod.events.follow, runner.job, ended)):
             threading.Thread(target=work, daemon=True).start()
@@ -239,10 +241,16 @@ def _wanted(job: Job, _now: float) -> tuple[int, int]:
     return job.members.workers_wanted, job.moves.routing.dense
 
 
-def _servers(job: Job, _now: float) -> int:
-    """How many servers hold the model now, as far as they are there."""
+def left_running(job: Job, nodes: Mapping[int, str]) -> int:
+    """How many servers whoever drains nodes is to leave running: all but those of one node.
+
+    Those that share a node are told to end together, and drain with one checkpoint. Counted are the
+    servers that hold the model now. nodes: by the index of a server.
+    """
     routing = job.moves.routing
-    return routing.servers - len(routing.absent)
+    holding = [index for index in range(routing.servers) if index not in routing.absent]
+    shared = Counter(nodes[index] for index in holding if index in nodes)
+    return max(0, len(holding) - max(shared.values(), default=1))
 
 
 def published(result: str, audit: str | None, job_dir: str, metrics: str = "") -> dict[str, str]:

@@ -23,6 +23,12 @@ def labels(namespace):
     return [found.get(f"shoal.dev/{name}") for name in ("state", "records", "time-left")]
 
 
+def may_go(namespace):
+    """How many servers the budget lets go."""
+    path = "jsonpath={.status.disruptionsAllowed}"
+    return int(kubectl("get", "pdb", NAME, "-o", path, namespace=namespace) or -1)
+
+
 def complete(namespace):
     return "Complete" in of_job("{.status.conditions[*].type}", namespace)
 
@@ -84,6 +90,7 @@ def test_a_job_is_applied_again_killed_scaled_and_drained(user, movielens, names
             lambda n=servers: (s := job.status()) and s.servers_alive == s.servers_wanted == n,
         )
         lost = job.times("acknowledged updates")
+        until("all of the node may go", lambda n=servers: may_go(namespace) == n)
         try:
             kubectl("drain", node, "--ignore-daemonsets", selector, f"--timeout={SECONDS:.0f}s")
         finally:
