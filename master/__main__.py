@@ -160,6 +160,7 @@ def run_job(
     resume: str = "",
     health: str = "",
     publish: Callable[[], None] = lambda: None,
+    identity: Identity | None = None,
 ) -> int:
     """Run the job, write its result, and return the exit code.
 
@@ -171,12 +172,13 @@ def run_job(
     resume: names a resumption, of a job whose processes have all ended; done once.
     health: host:port that answers the health check without encryption.
     publish: called as soon as the result is written.
+    identity: of the master, by default that of its files.
 
     Raises UserError if the journal is damaged; OSError if the port is taken.
     """
     share_heaps()
     allow_open_files()
-    identity = own_identity(config, folder, "master")
+    identity = identity or own_identity(config, folder, "master")
     with contextlib.ExitStack() as stack:
         journal = Journal(folder.journal, config, begun=bool(resume))
         stack.callback(_close, journal)

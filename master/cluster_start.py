@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -76,24 +77,33 @@ def remove_pods(core: client.CoreV1Api, namespace: str, job_name: str) -> None:
 
     They belong to a course of the job that nobody knows any more. Raises ApiException.
     """
-    roles = f"{ROLE_LABEL} in ({ServerId.role},{WorkerId.role})"
     asked: set[str] = set()
-    while True:
-        found = core.list_namespaced_pod(
-            namespace,
-            label_selector=f"{JOB_LABEL}={job_name},{roles}",
-            _request_timeout=CALL_SECONDS,
-        ).items
-        if not found:
-            return
-        for name in sorted({pod.metadata.name for pod in found} - asked):
+    while found := _pods(core, namespace, job_name):
+        for name in sorted(found - asked):
             logger.warning("%s is of a master whose journal is gone: removed", name)
-            try:
-                core.delete_namespaced_pod(
-                    name, namespace, grace_period_seconds=0, _request_timeout=CALL_SECONDS
-                )
-            except ApiException as error:
-                if error.status != HTTPStatus.NOT_FOUND:
-                    raise
+            _delete(core, namespace, name, grace_period_seconds=0)
             asked.add(name)
         time.sleep(POLL_SECONDS)
+
+
+def end_pods(core: client.CoreV1Api, namespace: str, job_name: str) -> None:
+    """Tell the pods of servers and workers to end; each gets its grace. Raises ApiException."""
+    for name in sorted(_pods(core, namespace, job_name)):
+        _delete(core, namespace, name)
+
+
+def _pods(core: client.CoreV1Api, namespace: str, job_name: str) -> set[str]:
+    """Names of the job's servers' and workers' pods."""
+    roles = f"{ROLE_LABEL} in ({ServerId.role},{WorkerId.role})"
+    found = core.list_namespaced_pod(
+        namespace, label_selector=f"{JOB_LABEL}={job_name},{roles}", _request_timeout=CALL_SECONDS
+    )
+    return {pod.metadata.name for pod in found.items}
+
+
+def _delete(core: client.CoreV1Api, namespace: str, name: str, **options: Any) -> None:
+    try:
+        core.delete_namespaced_pod(name, namespace, _request_timeout=CALL_SECONDS, **options)
+    except ApiException as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise

@@ -17,8 +17,8 @@ import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,9 +27,8 @@ from kubernetes import client
 
 from shoal.base import log
 from shoal.base.job_folder import JobFolder
-from shoal.base.signals import on_signal
 from shoal.base.thinned import ThinnedFile
-from shoal.cluster import manifests
+from shoal.cluster import certificates, manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
 from shoal.cluster.memory import memory_steps
@@ -40,8 +39,10 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_se
 from shoal.master.__main__ import RunningError, run_job
 from shoal.master.cluster.bounded import bounded
 from shoal.master.cluster.insisting import insist
-from shoal.master.cluster.job_end import MastersJob, allow_restarts, end
+from shoal.master.cluster.job_certificates import JobCertificates
+from shoal.master.cluster.job_end import allow_restarts, count_start, end, show_end
 from shoal.master.cluster.job_events import JobEvents, end_of
+from shoal.master.cluster.job_labels import labels_of
 from shoal.master.cluster.job_objects import JobObjects, look_after
 from shoal.master.cluster.lease_keeper import (
     TERMINATION_LOG,
@@ -51,22 +52,18 @@ from shoal.master.cluster.lease_keeper import (
     is_free,
     leave,
 )
-from shoal.master.cluster_start import remove_pods, take_folder
+from shoal.master.cluster.masters_job import MastersJob
+from shoal.master.cluster.told_to_end import leave_when_told_to_end
+from shoal.master.cluster_start import end_pods, remove_pods, take_folder
 from shoal.master.job.job import Job
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.runner import Runner
-from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import Start
 from shoal.proto.identity import IdentityError
 from shoal.result import JobResult
 
 logger = logging.getLogger(__name__)
-
-LINGER_SECONDS, LINGER_AT_MOST_SECONDS = 3.0, 25.0
-"""After SIGTERM: for the servers to ask for a checkpoint, and for it to be taken."""
-
-POLL_SECONDS = 0.5
 
 RESULT_BYTES, AUDIT_BYTES = 400_000, 300_000
 """A ConfigMap holds a MiB, the job's configuration, templates and metrics among it."""
@@ -98,6 +95,7 @@ def main(config_folder: Path, resume: str) -> None:
             except UserError:
                 raise error from None  # which comes first, and is told by how this process ends
             pod.events.tell(end_of(result))
+            show_end(pod.job, result)
             code = EXIT_USER_ERROR
     except (UserError, OSError, IdentityError) as error:
         click.echo(f"Error: {without_secrets(str(error))}", err=True)
@@ -144,15 +142,19 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         other = LeaseApi(api, namespace, job_name, "", [])
         return not is_free(lambda: insist(other.read))
 
+    count_start(pod.job)
     take_folder(folder, config, resume=bool(resume), runs=runs)
     core = client.CoreV1Api(api)
     insist(pod.objects.keep)
-    allow_restarts(pod.job, config.active_deadline_seconds)
+    own = JobCertificates(api, namespace, config, pod.uid).prepared()
+    authority = certificates.authority_name(own) if own else ""
+    allow_restarts(pod.job, config.active_deadline_seconds, authority)
     version = insist(version_of, api)
     if not folder.journal.exists():
         insist(remove_pods, core, namespace, name)
 
     def make_pod(runner: Runner, start: Start, growth: int) -> Manifest:
+        workers, keeping = runner.job.look(_wanted)
         return manifests.process_pod(
             config,
             pod.templates,
@@ -162,8 +164,9 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             namespace=namespace,
             owners=pod.objects.owners_of_pods,
             grpc_probes=version >= GRPC_PROBES_SINCE,
-            workers=config.num_workers,
-            servers=runner.job.look(lambda job, _: job.moves.routing.dense),
+            workers=workers,
+            servers=keeping,
+            authority=authority,
             growth=growth,
         )
 
@@ -173,17 +176,27 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         steps = memory_steps(config.oom_memory_factor)
         make = partial(make_pod, runner)
         launcher = PodLauncher(runner.post, api, namespace, name, make, steps)
-        if config.shared(config.job_dir):
-            linger_when_told_to_end(runner.job, launcher, name)
+        leave_when_told_to_end(
+            runner.job,
+            launcher,
+            name,
+            pod.job,
+            partial(end_pods, core, namespace, name),
+            lingers=config.shared(config.job_dir),
+        )
 
         def tell(text: str) -> None:
             runner.job.apply(lambda job, now: job.noted(text, now))
 
-        def servers() -> tuple[int, int]:
-            return runner.job.look(_servers), launcher.most_servers_of_a_node
+        def available() -> int:
+            nodes = launcher.nodes_of_servers
+            return runner.job.look(lambda job, _: left_running(job, nodes))
+
+        def show() -> None:
+            pod.job.show(runner.job.look(labels_of))
 
         def keep() -> None:
-            look_after(pod.objects, servers, version, tell, ended)
+            look_after(pod.objects, available, version, tell, show, ended)
 
         for work in (keep, partial(pod.events.follow, runner.job, ended)):
             threading.Thread(target=work, daemon=True).start()
@@ -200,6 +213,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         metrics = ThinnedFile(folder.metrics).text()
         insist(pod.objects.publish, published(result, audit, config.job_dir, metrics))
         pod.events.tell(end_of(json.loads(result)))
+        show_end(pod.job, json.loads(result))
 
     try:
         code = run_job(
@@ -212,6 +226,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             make_launcher=make_launcher,
             health=f"0.0.0.0:{HEALTH_PORT}",
             publish=publish,
+            identity=own,
         )
     finally:
         ended.set()
@@ -221,41 +236,21 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     return code
 
 
-def _servers(job: Job, _now: float) -> int:
-    """How many servers hold the model now, as far as they are there."""
-    routing = job.moves.routing
-    return routing.servers - len(routing.absent)
+def _wanted(job: Job, _now: float) -> tuple[int, int]:
+    """How many workers are wanted, and how many servers keep logs, now: a job may be scaled."""
+    return job.members.workers_wanted, job.moves.routing.dense
 
 
-def _servers_drain(job: Job, now: float) -> bool:
-    # What has not begun to move would take longer than this master has.
-    del now
-    job.moves.departures.end()
-    return job.checkpoints.drains.pending or job.moves.under_way
+def left_running(job: Job, nodes: Mapping[int, str]) -> int:
+    """How many servers whoever drains nodes is to leave running: all but those of one node.
 
-
-def linger_when_told_to_end(shared: SharedJob, launcher: PodLauncher, name: str) -> None:
-    """Have SIGTERM end this process only when no server waits for a checkpoint or a move any more.
-
-    A drained node tells master and servers to end at the same time. To replace what ends is
-    left to the master that comes next, if one does: the job may be about to be deleted.
+    Those that share a node are told to end together, and drain with one checkpoint. Counted are the
+    servers that hold the model now. nodes: by the index of a server.
     """
-
-    def linger() -> None:
-        time.sleep(LINGER_SECONDS)
-        while shared.apply(_servers_drain):
-            time.sleep(POLL_SECONDS)
-        time.sleep(POLL_SECONDS)  # for the servers to hear of it
-        leave(name)
-
-    def told() -> None:
-        launcher.tell_no_more()
-        late = threading.Timer(LINGER_AT_MOST_SECONDS, leave, args=(name,))
-        late.daemon = True
-        late.start()
-        threading.Thread(target=linger, name="linger", daemon=True).start()
-
-    on_signal(signal.SIGTERM, told)
+    routing = job.moves.routing
+    holding = [index for index in range(routing.servers) if index not in routing.absent]
+    shared = Counter(nodes[index] for index in holding if index in nodes)
+    return max(0, len(holding) - max(shared.values(), default=1))
 
 
 def published(result: str, audit: str | None, job_dir: str, metrics: str = "") -> dict[str, str]:

@@ -88,18 +88,15 @@ class JobObjects:
                 raise
             self.keep()
 
-    def budget(self, servers: int, together: int, version: tuple[int, int]) -> bool:
-        """Have whoever drains nodes leave the servers running but those of one node.
+    def budget(self, available: int, version: tuple[int, int]) -> bool:
+        """Have whoever drains nodes leave so many servers running.
 
-        Those that share a node are told to end together, and drain with one checkpoint. Returns
-        whether there was a budget that somebody has deleted.
+        Returns whether there was a budget that somebody has deleted.
 
-        servers: how many hold the model now. together: how many of them share a node, at most.
         version: of the cluster.
         """
         if not self._may_budget:
             return False
-        available = max(0, servers - max(1, together))
         policy = "v1" if version >= POLICY_V1_SINCE else "v1beta1"
         where = ("policy", policy, self._namespace, _BUDGETS)
         body = manifests.disruption_budget(self._name, available)
@@ -162,14 +159,16 @@ class JobObjects:
 
 def look_after(
     objects: JobObjects,
-    servers: Callable[[], tuple[int, int]],
+    available: Callable[[], int],
     version: tuple[int, int],
     tell: Callable[[str], None],
+    show: Callable[[], None],
     ended: threading.Event,
 ) -> None:
     """Keep the objects until `ended`, on the caller's thread; `tell` is told what was missing.
 
-    servers: gives `servers` and `together` of JobObjects.budget, whose version this is, too.
+    available: gives that of JobObjects.budget, whose version this is, too. show: has the Job show
+    how the job goes, by the same API.
     """
     told = ""
     while not ended.wait(LOOK_SECONDS):
@@ -177,8 +176,9 @@ def look_after(
             for kind in objects.keep():
                 tell(AGAIN.format(kind))
             # The servers of now: more or fewer than the job began with, where it was scaled.
-            if objects.budget(*servers(), version):
+            if objects.budget(available(), version):
                 tell(AGAIN.format("PodDisruptionBudget"))
+            show()
             told = ""
         except (ApiException, *UNREACHABLE) as error:
             said = message_of(error)

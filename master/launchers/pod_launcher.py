@@ -108,10 +108,10 @@ class PodLauncher(Launcher):
             return self._pods.alive
 
     @property
-    def most_servers_of_a_node(self) -> int:
+    def nodes_of_servers(self) -> dict[int, str]:
         """As of Pods."""
         with self._changed:
-            return self._pods.most_servers_of_a_node
+            return self._pods.nodes_of_servers
 
     def wait_gone(self, starts: Collection[Start], timeout: float) -> bool:
         """Wait at most `timeout` seconds; returns whether all of `starts` are gone."""

@@ -81,6 +81,7 @@ class Pods:
         self._memory_steps = memory_steps
         self._tracked: dict[Start, _Tracked] = {}
         self._there: dict[ProcessId, PodView] = {}
+        self._nodes: dict[ServerId, str] = {}
         self._growth: Counter[ProcessId] = Counter()
         self._listed = False
         self._created_since: set[Start] = set()  # the last listing began
@@ -91,14 +92,13 @@ class Pods:
         return frozenset(self._tracked)
 
     @property
-    def most_servers_of_a_node(self) -> int:
-        """How many servers the node with the most of them has."""
-        nodes = Counter(
-            view.node
-            for process, view in self._there.items()
-            if isinstance(process, ServerId) and view.node and view.start in self._tracked
-        )
-        return max(nodes.values(), default=0)
+    def nodes_of_servers(self) -> dict[int, str]:
+        """Index of a server that is wanted -> its node, or the last one where it waits for another.
+
+        The servers of a node that is drained are those of one node, also when some have gone.
+        """
+        wanted = {start.process for start in self._tracked}
+        return {process.index: node for process, node in self._nodes.items() if process in wanted}
 
     def wanted(self, start: Start) -> bool:
         """Whether a pod of this start is to be created."""
@@ -170,6 +170,8 @@ class Pods:
         """The cluster shows a pod."""
         process = view.start.process
         self._there[process] = view
+        if isinstance(process, ServerId) and view.node:
+            self._nodes[process] = view.node
         self._growth[process] = max(self._growth[process], view.growth)
         tracked = self._tracked.get(view.start)
         if tracked is None:

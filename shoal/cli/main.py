@@ -69,7 +69,7 @@ _CLIENT_OPTIONS = (
         metavar="FILE",
         default="",
         help="Write the job's Kubernetes objects to this file, for kubectl apply, and start "
-        "nothing. The Secrets with its certificates go to a file beside it. Needs --image.",
+        "nothing. There is no secret in it. Needs --image.",
     ),
     click.option(
         "--detach",

@@ -28,7 +28,7 @@ from shoal.cluster import explain, manifests
 from shoal.cluster.api import CALL_SECONDS as API_SECONDS
 from shoal.cluster.api import UNREACHABLE, connect_from_outside
 from shoal.cluster.handle import JobHandle, crash_of
-from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, START_RESTARTS
+from shoal.cluster.manifests import JOB_LABEL, MASTER_RESTARTS, ROLE_LABEL, STATE_LABEL
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -124,6 +124,8 @@ def _state_in(data: dict[str, str]) -> str:
 def _state_of(job: client.V1Job, pods: list[client.V1Pod]) -> str:
     if any(c.type == "Failed" for c in job.status.conditions or ()):
         return "failed"
+    if job.spec.suspend:
+        return "suspended"
     if _crash(pods):
         return "crashing"
     return "running" if _running(pods, "master") else "waiting"
@@ -192,6 +194,8 @@ def status(handle: JobHandle) -> Any:
     table = pods_table(pods, handle.warnings)
     if any(condition.type == "Failed" for condition in job.status.conditions or ()):
         return Text(f"{handle.name}: {_without_result(job)}"), table
+    if job.spec.suspend:
+        return Text(f"{handle.name}: {explain.suspended(handle.name, handle.namespace)}"), table
     if crash := _crash(pods):
         return Text(f"{handle.name}: its master does not come up: {crash}"), table
     try:
@@ -207,15 +211,24 @@ def status(handle: JobHandle) -> Any:
 def _without_result(job: client.V1Job) -> str:
     """What is to be said of a Job that has failed without a result of its master's."""
     failed = next(c for c in job.status.conditions if c.type == "Failed")
-    if failed.reason == "DeadlineExceeded" and job.spec.backoff_limit == START_RESTARTS:
+    begun = STATE_LABEL in (job.metadata.labels or {})
+    if failed.reason == "DeadlineExceeded" and not begun:
         return (
             "its master had not begun within --start-timeout: no node took its pod, or its image, "
             "a volume or a Secret was not there"
         )
-    return (
-        f"its master ended without a result ({failed.reason}: {failed.message}). If it never "
-        "began, its service account may lack the Role shoal of deploy/base"
-    )
+    how = f"its master ended without a result ({failed.reason}: {failed.message})"
+    if not begun:
+        return (
+            f"{how} and had never begun: its service account may lack the Role shoal of deploy/base"
+        )
+    limit = job.spec.backoff_limit
+    if failed.reason == "BackoffLimitExceeded" and limit < MASTER_RESTARTS:
+        how += (
+            f". The master had set the backoffLimit of its Job to {MASTER_RESTARTS}, and somebody "
+            f"has set it to {limit}, perhaps with a file of an earlier version of shoal"
+        )
+    return f"{how}. With --job-dir on a volume, shoal train --resume continues the job"
 
 
 def _crash(pods: list[client.V1Pod]) -> str:

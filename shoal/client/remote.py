@@ -24,16 +24,13 @@ from shoal.client.following import Interruptions
 from shoal.client.remote_following import Following
 from shoal.cluster import explain, given_model
 from shoal.cluster.api import connect_from_outside
-from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import INDEX_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.templates import read_templates
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.proto.identity import CLIENT, Identity
 from shoal.result import JobFailedError, JobResult
-from shoal.security.authority import Authority, issued
 from shoal.security.identities import INSECURE
 
 Answer = TypeVar("Answer")
@@ -88,12 +85,10 @@ def follow_job(
     """
     write_text(folder.config, config.to_json())
     write_text(folder.templates, json.dumps(templates))
-    identities = identities_of(config)
     model = folder.given if given_model.is_given(config) else None
-    handle.create(config, templates, identities, model=model, resume=resume)
+    handle.create(config, templates, model=model, resume=resume)
     interruptions = interruptions or Interruptions()
-    own = next((each for each in identities if each.caller.role == CLIENT), None)
-    following = Following(handle, config, folder, own, display, interruptions)
+    following = Following(handle, config, folder, display, interruptions)
     try:
         with display, interruptions:
             display.started(config, folder)
@@ -138,20 +133,8 @@ def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
     templates = read_templates(config.pod_template)
     handle = _handle(config)
     handle.check(config, templates)
-    handle.create(config, templates, identities_of(config), followed=False)
+    handle.create(config, templates, followed=False)
     return handle, warnings_of(config)
-
-
-def identities_of(config: JobConfig) -> list[Identity]:
-    """New identities of all pods of a job, and of its client; the key that makes them is forgotten.
-
-    Empty with --insecure.
-    """
-    workers = certified_workers(config)
-    if workers is None:
-        return []
-    servers = certified_servers(config) or config.num_servers
-    return list(issued(Authority.made(config.job_id), servers, workers))
 
 
 def _handle(config: JobConfig) -> JobHandle:

@@ -15,14 +15,13 @@ from shoal.base.wholefile import write_text
 from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.cluster import explain
-from shoal.cluster.handle import JobHandle, crash_of
+from shoal.cluster.handle import JobHandle, NotBegunError, crash_of
 from shoal.config.job import JobConfig
 from shoal.config.kubernetes import START_ERROR_SECONDS
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError
-from shoal.proto.identity import Identity
 from shoal.proto.rpc import Connection
 
 ENDED = ("Succeeded", "Failed")
@@ -47,15 +46,13 @@ class Following:
         handle: JobHandle,
         config: JobConfig,
         folder: JobFolder,
-        identity: Identity | None,
         display: Display,
         interruptions: Interruptions,
     ) -> None:
-        """folder: of this machine. identity: of this client; None with --insecure."""
+        """folder: of this machine."""
         self.handle, self.display = handle, display
         self._folder = folder
         self._metrics_due = time.monotonic()
-        self._identity = identity
         self.config, self._interruptions = config, interruptions
         self._stopping_since: float | None = None
         self._stop_sent = False
@@ -109,8 +106,15 @@ class Following:
 
     def _accompany(self, pod: client.V1Pod) -> None:
         """Ask the master of a running pod how it goes, until it no longer answers."""
-        name, token = pod.metadata.name, self.config.token
-        with self.handle.master(name, token, self._identity, CALL_SECONDS) as connection:
+        config, name = self.config, pod.metadata.name
+        try:
+            identity = None if config.insecure else self.handle.identity(config.job_id)
+        except UserError as error:
+            self._tell_of_crash(pod)
+            if not isinstance(error, NotBegunError):
+                self._tell(str(error))
+            return
+        with self.handle.master(name, config.token, identity, CALL_SECONDS) as connection:
             answered = False
             while not self._must_give_up():
                 if self._look(connection):
@@ -171,6 +175,7 @@ class Following:
             if self.handle.over():
                 return True
             warnings = self.handle.warnings()
+            suspended = self.handle.job().spec.suspend
         except UserError as error:
             self._tell(str(error))  # as in _master_pod
             return False
@@ -185,6 +190,8 @@ class Following:
             self._tell(
                 f"the master waits for its turn in the queue {queue}; see kubectl get workloads"
             )
+        elif suspended:
+            self._tell(explain.suspended(self.handle.name, self.handle.namespace))
         return False
 
     def _check_starting(self, pod: client.V1Pod) -> None:

@@ -2,12 +2,14 @@
 
 A Secret is of one role. A pod mounts two entries of it, its own certificate and key, so a worker
 has not the key of another. Pods without a token of the API cannot read a Secret; the master's Role
-does not let it.
+does not let it. The master of a new Job makes them (master/cluster/job_certificates.py): nobody who
+writes down or applies the job's objects has a secret among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 from shoal.config.job import JobConfig
@@ -15,6 +17,7 @@ from shoal.proto.identity import (
     AUTHORITY_FILE,
     CERTIFICATE_FILE,
     KEY_FILE,
+    MASTER,
     POD_FOLDER,
     Identity,
 )
@@ -34,11 +37,15 @@ LEAST_SERVERS, MORE_SERVERS = 16, 4
 READABLE_BY_GROUP = 0o440
 """Mode of the files. Their group is the pod's fsGroup; nobody may write."""
 
+JOB_UID_FILE = "job-uid"
+"""Of the master's Secret: the uid of the Job that it belongs to. One of an earlier Job of the same
+name has the same name."""
+
 
 def certified_workers(config: JobConfig) -> int | None:
     """How many workers of a job have certificates; None: its workers need none made beforehand.
 
-    The key that makes certificates never enters the cluster, so the job gets no further ones.
+    The key that makes certificates is forgotten, so the job gets no further ones.
     """
     if config.insecure or not config.image:
         return None
@@ -52,9 +59,18 @@ def certified_servers(config: JobConfig) -> int | None:
     return max(LEAST_SERVERS, MORE_SERVERS * config.num_servers, config.server_range[1])
 
 
-def secret_name(job_name: str, role: str, index: int = 0) -> str:
-    """Name of the Secret that has the certificate of a process."""
-    return f"{job_name}-{role}-tls-{index // SECRET_CERTIFICATES}"
+def authority_name(identity: Identity) -> str:
+    """Names the authority that has made a certificate, in the names of Secrets."""
+    return hashlib.sha256(identity.authority).hexdigest()[:8]
+
+
+def secret_name(job_name: str, role: str, authority: str = "", index: int = 0) -> str:
+    """Name of the Secret that has the certificate of a process.
+
+    authority: as `authority_name` gives it. The master's is mounted before there is one.
+    """
+    words = [job_name, role, "tls"] + ([] if role == MASTER else [authority])
+    return "-".join([*words, str(index // SECRET_CERTIFICATES)])
 
 
 def secret_keys(index: int = 0) -> dict[str, str]:
@@ -66,21 +82,21 @@ def secret_keys(index: int = 0) -> dict[str, str]:
     }
 
 
-def secrets(
-    job_name: str, identities: Iterable[Identity], labels: Mapping[str, str]
-) -> list[Manifest]:
-    """The Secrets of a job's certificates."""
+def secrets(job_name: str, identities: Iterable[Identity], metadata: Manifest) -> list[Manifest]:
+    """The Secrets of a job's certificates, with these metadata beside their names."""
     made: dict[str, Manifest] = {}
     for identity in identities:
         role, index = identity.caller.role, identity.caller.index
-        name, keys = secret_name(job_name, role, index), secret_keys(index)
+        name = secret_name(job_name, role, authority_name(identity), index)
+        keys = secret_keys(index)
         found = made.setdefault(
             name,
             {
                 "apiVersion": "v1",
                 "kind": "Secret",
-                "metadata": {"name": name, "labels": dict(labels)},
-                "immutable": True,
+                "metadata": metadata | {"name": name},
+                # The master's may be of an earlier Job: the kubelet is to look again.
+                "immutable": role != MASTER,
                 "stringData": {},
             },
         )
@@ -92,13 +108,15 @@ def secrets(
     return list(made.values())
 
 
-def mounted(job_name: str, role: str, index: int) -> tuple[Manifest, Manifest]:
-    """(volume, mount) of the identity of a pod."""
-    items = [{"key": key, "path": path} for path, key in secret_keys(index).items()]
-    secret = {
-        "secretName": secret_name(job_name, role, index),
-        "items": items,
+def mounted(job_name: str, role: str, authority: str, index: int) -> tuple[Manifest, Manifest]:
+    """(volume, mount) of the identity of a pod; that of the master may not be there yet."""
+    keys = secret_keys(index) | ({JOB_UID_FILE: JOB_UID_FILE} if role == MASTER else {})
+    secret: Manifest = {
+        "secretName": secret_name(job_name, role, authority, index),
+        "items": [{"key": key, "path": path} for path, key in keys.items()],
         "defaultMode": READABLE_BY_GROUP,
     }
+    if role == MASTER:
+        secret["optional"] = True
     mount = {"name": "shoal-identity", "mountPath": POD_FOLDER, "readOnly": True}
     return {"name": "shoal-identity", "secret": secret}, mount

@@ -70,6 +70,15 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
     return UserError(f"the cluster refuses to {doing}: {said}")
 
 
+def suspended(job_name: str, namespace: str) -> str:
+    """The master's Job is suspended: what this means, and how the job goes on."""
+    job, change = f"{job_name}-master --namespace {namespace}", '{"spec": {"suspend": false}}'
+    return (
+        "the job is suspended, and has no pods until somebody, or Kueue, resumes it: kubectl patch "
+        f"job {job} -p '{change}'"
+    )
+
+
 def cannot_start(image: str, reason: str, message: str) -> UserError:
     """A container waits for something that will not come. message: the kubelet's."""
     message = one_line(message, LONGEST_MESSAGE)

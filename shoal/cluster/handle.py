@@ -67,6 +67,10 @@ def _end_of(ended: client.V1ContainerStateTerminated, role: str) -> str:
     return f"exit code {ended.exit_code}{reason}" + (f": {last}" if last else "")
 
 
+class NotBegunError(UserError):
+    """The master has not begun, and no command can talk to it yet."""
+
+
 class JobHandle(JobLifetime):
     """The job `name` in `namespace`.
 
@@ -169,15 +173,22 @@ class JobHandle(JobLifetime):
         # Not by JobConfig: it would refuse another version's file.
         said = json.loads(self._data()[manifests.CONFIG_FILE])
         token = str(said.get("token", ""))
-        return token, None if said.get("insecure", True) else self._identity(job_id_of(token))
+        return token, None if said.get("insecure", True) else self.identity(job_id_of(token))
 
-    def _identity(self, job_id: str) -> Identity:
-        """The client's identity, which the Role shoal-user may read."""
+    def identity(self, job_id: str) -> Identity:
+        """The client's identity, which the Role shoal-user may read; the job has no --insecure.
+
+        Raises NotBegunError before there is one.
+        """
+        authority = (self.job().metadata.annotations or {}).get(manifests.AUTHORITY_ANNOTATION)
+        if authority is None:
+            raise NotBegunError(
+                f"the master of job {self.name} has not begun: it has made no certificates yet"
+            )
+        name = certificates.secret_name(self.name, CLIENT, authority)
         doing = "read the Secret with the certificate for commands"
         with self._explained(doing):
-            found = self._core.read_namespaced_secret(
-                certificates.secret_name(self.name, CLIENT), self.namespace, **self._options
-            )
+            found = self._core.read_namespaced_secret(name, self.namespace, **self._options)
         data = {key: base64.b64decode(value) for key, value in (found.data or {}).items()}
         try:
             files = [data[key] for key in certificates.secret_keys().values()]

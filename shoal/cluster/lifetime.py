@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster import certificates, explain, given_model, manifests, metrics
+from shoal.cluster import explain, given_model, manifests, metrics
 from shoal.cluster.api import (
     CALL_SECONDS,
     GRPC_PROBES_SINCE,
@@ -29,7 +29,6 @@ from shoal.cluster.api import (
 from shoal.cluster.manifests import JOB_LABEL, Manifest
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.proto.identity import Identity
 
 DELETE_SECONDS = 60.0
 """For the cluster to remove a job, beside the time that its pods have to end."""
@@ -38,7 +37,7 @@ NEVER_STARTED_SECONDS = 5.0
 POLL_SECONDS = 0.25
 
 DRY_RUN = "All"
-NO_UID = "00000000-0000-0000-0000-000000000000"
+NO_UID, NO_AUTHORITY = "00000000-0000-0000-0000-000000000000", "00000000"
 
 
 class JobLifetime:
@@ -80,6 +79,7 @@ class JobLifetime:
                 grpc_probes=grpc_probes,
                 workers=config.num_workers,
                 servers=config.num_servers,
+                authority=NO_AUTHORITY,
             )
             try:
                 self._core.create_namespaced_pod(
@@ -125,7 +125,6 @@ class JobLifetime:
         self,
         config: JobConfig,
         templates: dict[str, Manifest],
-        identities: Iterable[Identity],
         *,
         model: Path | None = None,
         resume: str = "",
@@ -133,8 +132,8 @@ class JobLifetime:
     ) -> None:
         """Create the master's Job and what belongs to it; all or nothing.
 
-        identities: of its processes. model: the folder of one that was given by value. resume:
-        names a resumption of the job. followed: otherwise Kubernetes holds --start-timeout.
+        model: the folder of one that was given by value. resume: names a resumption of the job.
+        followed: otherwise Kubernetes holds --start-timeout.
         """
         config_maps = [manifests.config_map(config, templates)]
         if model is not None:
@@ -155,17 +154,13 @@ class JobLifetime:
             created = self._batch.create_namespaced_job(self.namespace, job, **self._options)
         owned = {"ownerReferences": manifests.owner(self.name, created.metadata.uid)}
         service = manifests.service(self.name)
-        labels = manifests.labels(self.name, "certificates")
-        secrets = certificates.secrets(self.name, identities, labels)
-        for manifest in (*config_maps, service, *secrets):
+        for manifest in (*config_maps, service):
             manifest["metadata"] |= owned
         try:
             with self._explained("create the job's ConfigMaps and Service"):
                 for each in config_maps:
                     self._core.create_namespaced_config_map(self.namespace, each, **self._options)
                 self._core.create_namespaced_service(self.namespace, service, **self._options)
-            for secret in secrets:
-                self._create_secret(secret)
             if held:
                 with self._explained("start the job"):
                     self._batch.patch_namespaced_job(
@@ -177,37 +172,6 @@ class JobLifetime:
         except BaseException:
             self.delete()
             raise
-
-    def _create_secret(self, secret: Manifest) -> None:
-        """The Secret of an earlier job with this name is removed a moment after that job."""
-        name = secret["metadata"]["name"]
-        give_up = time.monotonic() + DELETE_SECONDS
-        with self._explained("create the Secrets with the job's certificates"):
-            while True:
-                try:
-                    self._core.create_namespaced_secret(self.namespace, secret, **self._options)
-                except ApiException as error:
-                    if error.status != HTTPStatus.CONFLICT:
-                        raise
-                    if time.monotonic() > give_up or not self._is_owned(name):
-                        raise UserError(
-                            f"namespace {self.namespace} has a Secret {name} that belongs to no "
-                            f"job that shoal can delete, perhaps of shoal train --yaml: kubectl "
-                            f"delete secret {name} --namespace {self.namespace}"
-                        ) from error
-                    time.sleep(POLL_SECONDS)
-                else:
-                    return
-
-    def _is_owned(self, secret: str) -> bool:
-        """Whether a Secret goes by itself, with its owner; also if it is gone."""
-        try:
-            found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
-        except ApiException as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                return True
-            raise
-        return bool(found.metadata.owner_references)
 
     def delete(self) -> None:
         """Delete the job and wait until nothing of it is left.

@@ -19,7 +19,10 @@ GRACE_SECONDS = {"master": 30, "ps": 120, "worker": 30}
 """For a pod that is told to end, if its template says nothing else: a worker ends after the
 push under way, a server after a checkpoint."""
 
-MASTER_RESTARTS = 20
+MASTER_RESTARTS = 100_000
+"""The limit of Kubernetes, out of reach: it sums up over weeks. The master counts its starts itself
+(master/cluster/masters_job.py)."""
+
 START_RESTARTS = 2
 """Of a master that has not begun: one that lacks its rights is not started for hours."""
 
@@ -36,6 +39,13 @@ JOB_LABEL, ROLE_LABEL = f"{DOMAIN}/job", f"{DOMAIN}/role"
 INDEX_LABEL, INCARNATION_LABEL = f"{DOMAIN}/index", f"{DOMAIN}/incarnation"
 GROWTH_LABEL = f"{DOMAIN}/memory-growth"
 """How often a pod's memory was raised: the master that comes next reads it from there."""
+
+STATE_LABEL, RECORDS_LABEL = f"{DOMAIN}/state", f"{DOMAIN}/records"
+LEFT_LABEL = f"{DOMAIN}/time-left"
+"""Of the master's Job, for `kubectl get jobs -L`: how the job goes."""
+
+STARTS_ANNOTATION, AUTHORITY_ANNOTATION = f"{DOMAIN}/master-starts", f"{DOMAIN}/authority"
+"""Of the master's Job: when masters of it were started, and whose certificates they have made."""
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
@@ -137,9 +147,18 @@ def disruption_budget(job_name: str, available: int) -> Manifest:
 
 
 def master_job(
-    config: JobConfig, templates: dict[str, Manifest], *, grpc_probes: bool, resume: str = ""
+    config: JobConfig,
+    templates: dict[str, Manifest],
+    *,
+    grpc_probes: bool,
+    resume: str = "",
+    applied: bool = False,
 ) -> Manifest:
-    """The Job whose one pod is the master. resume: names a resumption of the job."""
+    """The Job whose one pod is the master.
+
+    resume: names a resumption of the job. applied: the Job may be applied again at any time, and
+    must not change by it: it has from the start what a master would set as it begins.
+    """
     name = config.job_name
     command = ["python", "-m", "shoal.master.in_cluster"]
     command += ["--resume", resume] if resume else []
@@ -174,7 +193,7 @@ def master_job(
         | {
             # A master that is killed is started again, and goes on from its journal; it raises
             # this as it begins.
-            "backoffLimit": START_RESTARTS,
+            "backoffLimit": MASTER_RESTARTS if applied else START_RESTARTS,
             "template": {"metadata": metadata, "spec": spec},
         },
     }
@@ -192,12 +211,14 @@ def process_pod(
     grpc_probes: bool,
     workers: int,
     servers: int,
+    authority: str,
     growth: int = 0,
 ) -> Manifest:
     """The pod of one start of a server or worker.
 
     owners: its owner references. workers: how many are wanted. servers: how many keep logs of
-    updates now, Routing.dense. growth: how often its memory did not suffice.
+    updates now, Routing.dense. authority: of its certificate, as certificates.authority_name has
+    it. growth: how often its memory did not suffice.
     """
     name = pod_name(config.job_name, role, index)
     master = address(master_name(config.job_name), config.job_name, namespace, MASTER_PORT)
@@ -208,7 +229,16 @@ def process_pod(
         command += ["--address", f"0.0.0.0:{SERVER_PORT}", "--advertise", reached]
         command += ["--grace", str(_grace(templates, role))]
         command += [] if config.insecure else ["--health", f"0.0.0.0:{HEALTH_PORT}"]
-    metadata, spec = _pod(config, templates, role, index, command, workers=workers, servers=servers)
+    metadata, spec = _pod(
+        config,
+        templates,
+        role,
+        index,
+        command,
+        workers=workers,
+        servers=servers,
+        authority=authority,
+    )
     # Only the master talks to the Kubernetes API.
     spec["automountServiceAccountToken"] = False
     if role == "ps":
@@ -237,12 +267,13 @@ def _pod(
     *,
     workers: int = 1,
     servers: int = 1,
+    authority: str = "",
 ) -> tuple[Manifest, Manifest]:
     """Metadata and spec of a pod, the user's template merged under them."""
     volumes: list[Manifest] = [{"name": "config", "configMap": {"name": config.job_name}}]
     mounts: list[Manifest] = [{"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}]
     if not config.insecure:
-        volume, mount = certificates.mounted(config.job_name, role, index)
+        volume, mount = certificates.mounted(config.job_name, role, authority, index)
         volumes.append(volume)
         mounts.append(mount)
     if config.serve_metrics:

@@ -10,12 +10,19 @@ import pytest
 from kubernetes import client
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.cluster_jobs import pods_table
+from shoal.client.cluster_jobs import _state_of, _without_result, pods_table
 from shoal.client.display import Display
 from shoal.client.remote import follow_job
 from shoal.cluster.explain import UnreachableError
 from shoal.cluster.handle import JobHandle
-from shoal.cluster.manifests import DEADLINE_GRACE_SECONDS, labels
+from shoal.cluster.manifests import (
+    AUTHORITY_ANNOTATION,
+    DEADLINE_GRACE_SECONDS,
+    MASTER_RESTARTS,
+    START_RESTARTS,
+    STATE_LABEL,
+    labels,
+)
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.result import JobFailedError
@@ -52,8 +59,8 @@ class World:
         self.shown = 0
         self.asked, self.events, self.jobs = [], [], []
         self.deleted = False
-        self.away = ""  # what it cannot be asked
-        self.in_the_way = []  # owners of a Secret of the same name, at each look at it
+        self.away = self.forbidden = ""  # what it cannot be asked, and what it refuses
+        self.suspended, self.annotations = False, {}
 
     def see_pods(self):
         self.shown += 1
@@ -64,16 +71,15 @@ class World:
         over = self.shown >= len(self.pods)
         conditions = [{"type": self.condition, "status": "True"}] if over else []
         metadata = {"name": "job-master", "uid": "1", "creationTimestamp": CREATED}
-        return {"metadata": metadata, "status": {"conditions": conditions}}
+        metadata["annotations"] = self.annotations
+        spec = {"template": {}, "suspend": self.suspended}
+        return {"metadata": metadata, "spec": spec, "status": {"conditions": conditions}}
 
     def answer(self, method, path):
         self.asked.append((method, path))
         if method == "DELETE":
             self.deleted = True
             return {}
-        if "/secrets/" in path:
-            owners = self.in_the_way.pop(0)
-            return {"metadata": {"name": path.rpartition("/")[2], "ownerReferences": owners}}
         if path.rstrip("/").endswith("/version"):
             others = "gitVersion gitCommit gitTreeState buildDate goVersion compiler platform"
             return dict.fromkeys(others.split(), "x") | {"major": "1", "minor": "20"}
@@ -120,8 +126,8 @@ def world():
                 self.close_connection = True  # without an answer
                 return
             path = self.path.partition("?")[0]
-            conflict = path.endswith("/secrets") and made.in_the_way
-            self.answer(409 if conflict else 200, made.answer(self.command, path))
+            refused = made.forbidden and path.endswith(made.forbidden)
+            self.answer(403 if refused else 200, made.answer(self.command, path))
 
         def do_POST(self):
             self.do_GET()
@@ -165,21 +171,19 @@ RUNS = pod("Running", running={"startedAt": CREATED})
 GONE = pod("Running", 0)
 
 
-OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "job-master", "uid": "0"}
-
-
-def test_secrets_of_an_earlier_job_are_waited_for(world, follow):
-    world.pods, world.in_the_way = [pod("Succeeded")], [[OWNER], [OWNER]]
-    with pytest.raises(JobFailedError, match="without a result"):  # so it was created
+def test_who_may_not_read_the_certificate_for_commands_is_told_so(world, follow):
+    """But not that there is none before the master has begun."""
+    world.pods, world.forbidden = (
+        [RUNS, RUNS, pod("Succeeded", 1)],
+        "/secrets/job-client-tls-beef-0",
+    )
+    with pytest.raises(JobFailedError):
         follow()
-    assert world.in_the_way == []
-
-
-def test_a_secret_that_nobody_deletes_is_named_and_nothing_is_left(world, follow):
-    world.pods, world.in_the_way = [pod("Succeeded")], [[]]
-    with pytest.raises(UserError, match="kubectl delete secret job-master-tls-0 --namespace space"):
+    assert not [text for text in follow.display.events if "certificate" in text]
+    world.annotations[AUTHORITY_ANNOTATION], world.shown, world.deleted = "beef", 0, False
+    with pytest.raises(JobFailedError):
         follow()
-    assert world.removed()
+    assert [text for text in follow.display.events if "Ask for the Role shoal-user" in text]
 
 
 def started(world):
@@ -195,7 +199,19 @@ def test_a_job_in_a_queue_of_kueue_is_created_as_it_is_to_run(world, follow):
     assert [text for text in follow.display.events if "in the queue ads" in text]
 
 
-def test_without_certificates_no_secret_is_made(world, follow):
+def test_a_suspended_job_is_told_and_goes_on_when_it_is_resumed(world, follow):
+    world.pods, world.suspended = [RUNS, None, pod("Succeeded", 1)], True
+    with pytest.raises(JobFailedError, match="without a result"):
+        follow()
+    patch = 'kubectl patch job job-master --namespace space -p \'{"spec": {"suspend": false}}\''
+    assert [text for text in follow.display.events if patch in text]
+    assert world.shown >= len(world.pods)
+    job, pods = follow.handle().job(), []
+    job.status.conditions = []
+    assert _state_of(job, pods) == "suspended"
+
+
+def test_the_client_makes_no_secret_and_warns_of_a_job_without(world, follow):
     world.pods = [pod("Succeeded")]
     with pytest.raises(JobFailedError):
         follow(insecure=True)
@@ -303,10 +319,32 @@ def test_a_secret_that_is_not_there_is_told_and_ends_the_job_after_start_timeout
 
 def test_kubernetes_holds_the_start_timeout_of_a_job_that_nobody_follows(world, follow):
     world.pods = [pod("Pending")]
-    follow.handle().create(follow.config(start_timeout=60.0), {}, [], followed=False)
-    follow.handle().create(follow.config(start_timeout=60.0), {}, [])
+    follow.handle().create(follow.config(start_timeout=60.0), {}, followed=False)
+    follow.handle().create(follow.config(start_timeout=60.0), {})
     limits = [made["spec"].get("activeDeadlineSeconds") for made in world.jobs]
     assert limits == [60 + DEADLINE_GRACE_SECONDS, None]
+
+
+def failed(reason, limit, labels):
+    condition = client.V1JobCondition(type="Failed", status="True", reason=reason, message="m")
+    return client.V1Job(
+        metadata=client.V1ObjectMeta(labels=labels),
+        spec=client.V1JobSpec(template=client.V1PodTemplateSpec(), backoff_limit=limit),
+        status=client.V1JobStatus(conditions=[condition]),
+    )
+
+
+def test_a_failed_job_without_a_result_is_explained_by_how_far_its_master_came():
+    never = _without_result(failed("BackoffLimitExceeded", START_RESTARTS, {}))
+    assert "never begun: its service account may lack the Role" in never
+    begun = {STATE_LABEL: "training"}
+    changed = _without_result(failed("BackoffLimitExceeded", 2, begun))
+    assert "somebody has set it to 2" in changed
+    assert "shoal train --resume" in changed
+    assert "Role" not in changed
+    late = _without_result(failed("DeadlineExceeded", MASTER_RESTARTS, begun))
+    assert "--start-timeout" not in late
+    assert "--start-timeout" in _without_result(failed("DeadlineExceeded", START_RESTARTS, {}))
 
 
 def test_a_disk_that_takes_no_logs_leaves_nothing_in_the_cluster(world, follow):

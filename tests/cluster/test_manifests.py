@@ -2,7 +2,6 @@
 
 import json
 import re
-import stat
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,7 @@ def config(**changes):
     return JobConfig(**given | changes).resolved()
 
 
-def pod(role="worker", index=0, templates=None, growth=0, wanted=None, **changes):
+def pod(role="worker", index=0, templates=None, growth=0, wanted=None, authority="beef", **changes):
     return manifests.process_pod(
         config(**changes),
         templates or {},
@@ -46,6 +45,7 @@ def pod(role="worker", index=0, templates=None, growth=0, wanted=None, **changes
         grpc_probes=changes.pop("grpc_probes", False),
         workers=4,
         servers=wanted or config(**changes).num_servers,
+        authority=authority,
         growth=growth,
     )
 
@@ -423,24 +423,12 @@ def test_the_yaml_holds_the_objects_of_the_job(tmp_path):
     assert json.loads(objects["ConfigMap"]["data"]["job.json"])["job_name"] == "job"
     assert objects["Service"]["spec"]["clusterIP"] == "None"
 
-    # The keys are in a file of their own, which is the user's alone.
+    # One file without a key, which may be committed, and applied at any time: what the master would
+    # change of its Job as it begins is there already.
     assert "PRIVATE KEY" not in text + done.output
-    beside = tmp_path / "job-certificates.yaml"
-    assert str(beside) in done.stderr
-    assert stat.S_IMODE(beside.stat().st_mode) == 0o600
-    secrets = list(yaml.safe_load_all(beside.read_text()))
-    assert {made["kind"] for made in secrets} == {"Secret"}
-    mounted_ones = json.dumps(objects["Job"])
-    assert [each for each in secrets if each["metadata"]["name"] in mounted_ones]
-
-
-def test_without_certificates_the_yaml_is_one_file(tmp_path):
-    words = ["--model-def", "a.b", "--training-data", "/c.csv", "--image", "shoal:1", "--insecure"]
-    words += ["--yaml", str(tmp_path / "job.yaml")]
-    done = CliRunner().invoke(main, ["train", *words], prog_name="shoal")
-    assert done.exit_code == 0, done.output
-    assert "warning: --insecure" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["job.yaml"]
+    assert objects["Job"]["spec"]["backoffLimit"] == manifests.MASTER_RESTARTS
+    assert "activeDeadlineSeconds" not in objects["Job"]["spec"]
 
 
 def test_detach_needs_an_image():
@@ -464,16 +452,17 @@ def mounted(spec, secrets):
 def test_each_pod_mounts_its_own_certificate_and_no_other():
     servers, workers = 2, certificates.SECRET_CERTIFICATES + 1
     identities = list(issued(Authority.made("j1"), servers, workers))
-    labels = manifests.labels("job", "certificates")
-    made = certificates.secrets("job", identities, labels)
+    of = certificates.authority_name(identities[0])
+    made = certificates.secrets("job", identities, {"labels": {}})
     secrets = {each["metadata"]["name"]: each for each in made}
     assert sorted(secrets) == [
-        "job-client-tls-0",
+        f"job-client-tls-{of}-0",
         "job-master-tls-0",
-        "job-ps-tls-0",
-        "job-worker-tls-0",
-        "job-worker-tls-1",
+        f"job-ps-tls-{of}-0",
+        f"job-worker-tls-{of}-0",
+        f"job-worker-tls-{of}-1",
     ]
+    secrets["job-master-tls-0"]["stringData"]["job-uid"] = "42"
     for each in secrets.values():
         assert sum(map(len, each["stringData"].values())) < 1_000_000
     master = manifests.master_job(config(), {}, grpc_probes=True)["spec"]["template"]["spec"]
@@ -481,12 +470,15 @@ def test_each_pod_mounts_its_own_certificate_and_no_other():
         role, index = identity.caller.role, identity.caller.index
         if role == "client":
             continue
-        spec = master if role == "master" else pod(role, index)["spec"]
+        spec = master if role == "master" else pod(role, index, authority=of)["spec"]
         assert mounted(spec, secrets) == {
             "ca.crt": identity.authority,
             "tls.crt": identity.certificate,
             "tls.key": identity.key,
-        }
+        } | ({"job-uid": b"42"} if role == "master" else {})
+        # The first master has to begin in order to make it; other pods wait for theirs.
+        (volume,) = (each for each in spec["volumes"] if each["name"] == "shoal-identity")
+        assert volume["secret"].get("optional", False) == (role == "master")
         assert "client" not in json.dumps(spec)
     # Nothing that could make a further one.
     assert "authority" not in json.dumps(list(secrets.values()))

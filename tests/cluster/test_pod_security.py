@@ -40,6 +40,7 @@ def specs(templates=None, **changes):
             grpc_probes=True,
             workers=1,
             servers=1,
+            authority="beef",
         )
         made[role] = pod["spec"]
     return made

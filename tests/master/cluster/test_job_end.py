@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
+from shoal.cluster.manifests import AUTHORITY_ANNOTATION, MASTER_RESTARTS, STATE_LABEL
 from tests.master.api_server import Answers, served
 
 pytestmark = pytest.mark.slow
@@ -24,7 +25,7 @@ configuration = client.Configuration()
 configuration.host = sys.argv[1]
 job = job_end.MastersJob(client.ApiClient(configuration), "space", "job", "pod")
 if sys.argv[2] == "begins":
-    job_end.allow_restarts(job, int(sys.argv[3]))
+    job_end.allow_restarts(job, int(sys.argv[3]), "beef")
 else:
     job_end.end(job, int(sys.argv[2]))
 """
@@ -36,7 +37,7 @@ class Cluster:
     def __init__(self):
         self.restarts, self.refuses = 0, False
         self.began = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-        self.patched = []
+        self.patched, self.metadata = [], {}
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ def cluster():
         def do_PATCH(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             made.patched.append((self.path.rpartition("/")[2], body.get("spec")))
+            made.metadata = body.get("metadata", made.metadata)
             if made.refuses:
                 self.answer(403, {"message": "you may not"})
             else:
@@ -91,7 +93,12 @@ def test_a_job_without_a_deadline_has_no_limit_of_kubernetes(cluster):
     # One of its start is taken away.
     [(_, spec)] = cluster.patched
     assert spec["activeDeadlineSeconds"] is None
-    assert spec["backoffLimit"] > 2
+    # As the file of the job has it: who applies that again changes nothing.
+    assert spec["backoffLimit"] == MASTER_RESTARTS
+    assert cluster.metadata == {
+        "annotations": {AUTHORITY_ANNOTATION: "beef"},
+        "labels": {STATE_LABEL: "starting"},
+    }
 
 
 def test_a_job_that_failed_ends_its_job_and_its_pod(cluster):

@@ -15,7 +15,8 @@ from kubernetes import client
 
 from shoal.master.cluster import job_objects
 from shoal.master.cluster.job_objects import JobObjects, look_after
-from shoal.master.in_cluster import _servers
+from shoal.master.in_cluster import _wanted, left_running
+from shoal.master.job.job import Job
 from shoal.proto.routing import Routing
 from tests.master.api_server import Answers, served
 from tests.master.strategies import config
@@ -72,8 +73,8 @@ def objects():
 
 def test_the_budget_follows_the_servers_of_now(objects):
     objects, world = objects
-    for servers, together, available in ((3, 1, 2), (1, 1, 0), (4, 1, 3), (4, 2, 2), (4, 9, 0)):
-        assert not objects.budget(servers, together, VERSION)
+    for available in (2, 0, 3):
+        assert not objects.budget(available, VERSION)
         assert world.available == available
 
 
@@ -81,9 +82,9 @@ def test_a_budget_that_somebody_deleted_is_made_again(objects, monkeypatch):
     objects, world = objects
     world.refusal = HTTPStatus.INTERNAL_SERVER_ERROR
     with pytest.raises(client.ApiException):
-        objects.budget(3, 1, VERSION)
+        objects.budget(2, VERSION)
     world.refusal = None
-    assert not objects.budget(3, 1, VERSION)  # the first one
+    assert not objects.budget(2, VERSION)  # the first one
     world.budget = None
     monkeypatch.setattr(job_objects, "LOOK_SECONDS", 0.0)
     told, ended = [], threading.Event()
@@ -92,7 +93,9 @@ def test_a_budget_that_somebody_deleted_is_made_again(objects, monkeypatch):
         told.append(text)
         ended.set()
 
-    look_after(objects, lambda: (2, 1), VERSION, tell, ended)
+    shown = []
+    look_after(objects, lambda: 1, VERSION, tell, lambda: shown.append(1), ended)
+    assert shown  # by the same look
     assert told == ["the job's PodDisruptionBudget was deleted by somebody, and is made again"]
     assert world.available == 1
 
@@ -100,13 +103,32 @@ def test_a_budget_that_somebody_deleted_is_made_again(objects, monkeypatch):
 def test_a_job_that_may_have_no_budget_does_without(objects):
     objects, world = objects
     world.refusal = HTTPStatus.FORBIDDEN
-    assert not objects.budget(3, 1, VERSION)
+    assert not objects.budget(2, VERSION)
     world.refusal = None
-    assert not objects.budget(3, 1, VERSION)
+    assert not objects.budget(2, VERSION)
     assert world.budget is None
 
 
-def test_servers_that_are_left_out_are_not_counted():
-    owners = np.zeros(1 << 14, np.uint16)
-    routing = Routing(7, 5, owners, 3, (4,))
-    assert _servers(SimpleNamespace(moves=SimpleNamespace(routing=routing)), 0.0) == 4
+def test_new_pods_are_made_for_the_workers_of_now():
+    """A half of the workers has a high priority, of those that are wanted when the pod is made."""
+    job = Job(config(workers="2"))
+    assert _wanted(job, 0.0)[0] == 2
+    job.scale(6, 0.0)
+    assert _wanted(job, 0.0) == (6, 1)
+
+
+def test_all_servers_are_left_running_but_those_of_one_node():
+    def left(nodes, servers, absent=()):
+        owners = np.zeros(1 << 14, np.uint16)
+        routing = Routing(7, servers, owners, servers, absent)
+        return left_running(SimpleNamespace(moves=SimpleNamespace(routing=routing)), nodes)
+
+    assert left({}, 3) == 2
+    assert left({0: "a", 1: "b", 2: "c"}, 3) == 2
+    assert left({0: "a", 1: "a", 2: "b"}, 3) == 1
+    assert left({0: "a", 1: "a", 2: "a"}, 3) == 0
+    # One that has given its rows to others is not missed, nor counted on the node that it was on.
+    assert left({0: "a", 1: "a", 2: "b"}, 3, (0,)) == 1
+    # Nor one that is to come, or was given back, while its pod is there.
+    assert left({0: "a", 1: "b", 2: "c"}, 2) == 1
+    assert left({0: "a"}, 1) == 0

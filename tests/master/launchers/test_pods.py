@@ -293,20 +293,28 @@ def test_others_pods_are_none_of_ours():
     assert PodView.of({"metadata": {}, "status": {}}) is None
 
 
-def test_servers_are_counted_by_the_node_that_they_share(pods):
+def test_a_server_is_of_its_last_node_until_it_has_another(pods):
     servers = [Start(ServerId(index), 0) for index in range(4)]
-    assert pods.most_servers_of_a_node == 0
+    assert pods.nodes_of_servers == {}
     for start, node in zip(servers, ("a", "b", "a", ""), strict=True):
         pods.start(start)
         pods.created(start)
         pods.seen(replace(pod(start), node=node))
-    assert pods.most_servers_of_a_node == 2
+    assert pods.nodes_of_servers == {0: "a", 1: "b", 2: "a"}
+    # Evicted, it waits for room: its node may be drained of the other one, too.
     pods.gone(servers[0])
-    assert pods.most_servers_of_a_node == 1
-    # A worker beside them takes no part.
+    again = Start(ServerId(0), 1)
+    pods.start(again)
+    pods.created(again)
+    pods.seen(replace(pod(again), node=""))
+    assert pods.nodes_of_servers == {0: "a", 1: "b", 2: "a"}
+    pods.seen(replace(pod(again), node="b"))
+    # One that was given back has none, and a worker beside them takes no part.
+    pods.end(servers[2], at_once=False)
+    pods.gone(servers[2])
     pods.start(FIRST)
     pods.seen(replace(pod(), node="b"))
-    assert pods.most_servers_of_a_node == 1
+    assert pods.nodes_of_servers == {0: "b", 1: "b"}
 
 
 def test_a_pods_node_is_seen():
