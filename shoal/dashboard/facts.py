@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shoal.client.course import Course as Pace
-from shoal.client.display import ENDED
+from shoal.client.drawn import ENDED
 from shoal.client.stages import bound_and_step, shares
 from shoal.dashboard.course import LEDGER
 from shoal.proto import shoal_pb2 as pb

@@ -1,8 +1,10 @@
 """Which processes are taken for a job's, and ended with it."""
 
+import signal
 import subprocess
 import sys
 
+from shoal.client.following import Interruptions
 from shoal.client.processes import job_processes, kill_job
 
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
@@ -20,3 +22,12 @@ def test_a_program_that_was_given_a_jobs_file_is_none_of_its_processes(tmp_path)
         assert kill_job(path) == 0
         program.stdin.close()
         assert program.wait() == 0
+
+
+def test_a_terminal_that_closes_tells_so_twice_and_the_job_is_stopped_once():
+    with Interruptions() as interruptions:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGHUP)
+        assert interruptions.count == 1
+        signal.raise_signal(signal.SIGINT)
+        assert interruptions.count == 2
