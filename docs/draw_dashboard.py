@@ -38,7 +38,7 @@ FLAGS = (
 )
 JOB = "--training-data clicks.csv --validation-data later.csv --batch-size 64"
 TRAIN = (
-    "--model-def clicks.custom_model --num-workers 3 --num-ps 2 --epochs 3 --evaluation-steps 600 "
+    "--model-def clicks.custom_model --workers 3 --servers 2 --epochs 3 --evaluation-steps 600 "
     "--metrics-seconds 2"
 )
 LOSES = "--model-def clicks.custom_model --durability checkpoint --on-loss accept --epochs 2"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.base.by_value import PICKLE, Kept, Parts, classes_of, python_version
+from shoal.base.by_value import FEATURES, PICKLE, Kept, Parts, classes_of, python_version
 from shoal.base.job_folder import JobFolder
 from shoal.base.libraries import library
 from shoal.base.words import near, shown
@@ -185,6 +185,7 @@ class Exported:
     def _batches(self, features: Any) -> Iterator[dict[str, Column]]:
         """Columns as a job reads them. Raises UserError as `write_data`."""
         # Late: they are as large as all of shoal.data.
+        import numpy as np
         import pyarrow.parquet as pq
 
         from shoal.config.data_format import DataFormat
@@ -197,6 +198,8 @@ class Exported:
         )
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "features.parquet")
+            if isinstance(features, np.ndarray):
+                features = {FEATURES: features}
             frames.write_data("features", features, path, lambda _: None)
             there = pq.read_schema(path).names
             data_format = DataFormat()

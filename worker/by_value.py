@@ -19,7 +19,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.base.by_value import LABEL, MODEL, PICKLE, Kept, MadeOf, Parts, python_version
+from shoal.base.by_value import (
+    FEATURES,
+    LABEL,
+    MODEL,
+    PICKLE,
+    Kept,
+    MadeOf,
+    Parts,
+    python_version,
+)
 from shoal.base.words import near, shown
 from shoal.errors import UserError
 from shoal.worker.given_values import functions_of, metrics_by_name
@@ -44,9 +53,8 @@ def load(folder: Path) -> dict[str, Any]:
     model = _Model(parts.model, folder)
     loss = _made(parts.loss)
     if parts.feed is parts.feed_batch is None:
-        parts = replace(
-            parts, feed_batch=_Columns(inputs_structure(model.without_weights()), parts.label)
-        )
+        inputs = inputs_structure(model.without_weights())
+        parts = replace(parts, feed_batch=_Columns(inputs, parts.label, parts.sample_weight))
         # The next model's layers get the names that they would have had.
         keras.utils.clear_session()
     return {
@@ -119,36 +127,46 @@ class _Columns:
 
     __name__ = "feed_batch"
 
-    def __init__(self, inputs: Any, label: str | None) -> None:
+    def __init__(self, inputs: Any, label: str | None, weight: str | None) -> None:
         """inputs: the structure of the model's; None if only a call would tell it.
 
-        label: the column of the labels; None if it is the only one that is no input.
+        label: the column of the labels; None if it is the only one that is no input. weight: the
+        column of the records' weights; None if they have none.
         """
         self._inputs = inputs
         self._label = label
+        self._weight = weight
 
+    # AutoGraph would warn that it cannot convert it.
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def __call__(self, columns: Mapping[str, Any], mode: str, metadata: Any) -> Any:
         del metadata
         label = self._label_of(columns) if mode != "prediction" else self._label or LABEL
-        if self._inputs is None:
-            features: Any = {name: each for name, each in columns.items() if name != label}
-        elif isinstance(self._inputs, Mapping | list | tuple):
-            # A dict, too, for inputs in a list: tf.data would make one tensor of a list.
-            features = {name: _column(columns, name) for name in self._names()}
-        else:
-            features = _column(columns, self._inputs.name)
+        features = self._features(columns, (label, self._weight))
         if mode == "prediction":
             return features
         labels = columns[label]
         # As Keras takes them; a column of decimals is float64 where it was made in Python.
         whole = labels.dtype.is_integer or labels.dtype == tf.string
-        return features, labels if whole else tf.cast(labels, tf.float32)
+        labels = labels if whole else tf.cast(labels, tf.float32)
+        if self._weight is None:
+            return features, labels
+        return features, labels, tf.cast(_column(columns, self._weight), tf.float32)
+
+    def _features(self, columns: Mapping[str, Any], others: tuple[str | None, ...]) -> Any:
+        if self._inputs is None:
+            return {name: each for name, each in columns.items() if name not in others}
+        names = self._names(columns)
+        if isinstance(self._inputs, Mapping | list | tuple):
+            # A dict, too, for inputs in a list: tf.data would make one tensor of a list.
+            return {name: _column(columns, name) for name in names}
+        return _column(columns, names[0])
 
     def _label_of(self, columns: Mapping[str, Any]) -> str:
         if self._label is not None:
             _column(columns, self._label)
             return self._label
-        taken = self._names()
+        taken = {*self._names(columns), self._weight}
         others = [name for name in columns if name not in taken]
         if len(others) == 1:
             return others[0]
@@ -159,11 +177,13 @@ class _Columns:
             f"that the model does not take are {', '.join(others) or 'none'}"
         )
 
-    def _names(self) -> list[str]:
-        """The columns that are inputs of the model."""
+    def _names(self, columns: Mapping[str, Any]) -> list[str]:
+        """The columns that are inputs of the model; an array of a program is the only one."""
         if isinstance(self._inputs, Mapping):
             return list(self._inputs)
-        return [each.name for each in keras.tree.flatten(self._inputs) if each is not None]
+        names = [each.name for each in keras.tree.flatten(self._inputs) if each is not None]
+        array = len(names) == 1 and FEATURES in columns and names[0] not in columns
+        return [FEATURES] if array else names
 
 
 def _column(columns: Mapping[str, Any], name: str) -> Any:

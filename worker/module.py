@@ -37,6 +37,9 @@ from shoal.worker.params import with_params
 
 logger = logging.getLogger(__name__)
 
+TRACED = "in user code:"
+"""The beginning of an exception's text after AutoGraph has put the traced lines around it."""
+
 
 @contextmanager
 def user_code(what: str, *, reads: bool = False) -> Iterator[None]:
@@ -47,7 +50,11 @@ def user_code(what: str, *, reads: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except (UserError, UserCodeError, GeneratorExit):
+    except (UserCodeError, GeneratorExit):
+        raise
+    except UserError as error:
+        if str(error).lstrip().startswith(TRACED):
+            raise UserError(summary(error).partition(": ")[2]) from error
         raise
     except BaseException as error:
         # sys.exit() too: it would end a thread, and others would wait for that without end.
@@ -74,7 +81,7 @@ def summary(error: BaseException) -> str:
     name = type(error).__name__
     text = re.sub(r"\x1b\[[\d;]*m", "", str(error))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if lines and lines[0].endswith("in user code:"):
+    if lines and lines[0].endswith(TRACED):
         # A source line follows each "File" line; below the last one stands the error.
         places = [i for i, line in enumerate(lines) if line.startswith('File "')]
         lines = lines[places[-1] + 2 :] if places else lines[1:]

@@ -63,7 +63,7 @@ class Membership:
     former: dict[ServerId, ServerMember]
 
     workers_wanted: int
-    """Workers of a lower index are started again when they end. --num-workers or `shoal scale`."""
+    """Workers of a lower index are started again when they end. --workers or `shoal scale`."""
 
     deepest_pipeline: int
     """Of all workers there were. What is noted once follows from it, as it is written down."""
@@ -80,7 +80,7 @@ class Membership:
     def _plan(self, config: JobConfig) -> None:
         self.workers_wanted = config.num_workers
         workers = [WorkerId(index) for index in range(config.num_workers)]
-        servers = [ServerId(index) for index in range(config.num_ps)]
+        servers = [ServerId(index) for index in range(config.num_servers)]
         self.workers = {each: WorkerMember(each, incarnation=self._before) for each in workers}
         self.servers = {each: ServerMember(each, incarnation=self._before) for each in servers}
         self.joining, self.former = {}, {}

@@ -37,6 +37,7 @@ def train(
     callbacks: Any = None,
     class_weight: Mapping[int, float] | None = None,
     label: str | None = None,
+    sample_weight: str | None = None,
     validation_split: float = 0.0,
     model_def: str = "",
     model_zoo: AnyPath = ".",
@@ -79,7 +80,7 @@ def train(
     sync: bool = False,
     grads_to_wait: int = 0,
     sync_late: str = "drop",
-    num_ps: int = 1,
+    servers: int | str = 1,
     embedding_threshold: int = 2_000_000,
     table: str | Sequence[str] | Mapping[str, Any] = "",
     wire_dtype: str = "float32",
@@ -104,7 +105,7 @@ def train(
     export_dtype: str = "auto",
     metrics_seconds: float = 10.0,
     tensorboard_dir: AnyPath = "",
-    num_workers: int = 1,
+    workers: int | str = 1,
     relaunch_limit: int = 3,
     relaunch_window_seconds: float = 3600.0,
     step_timeout_seconds: float = 600.0,
@@ -116,9 +117,7 @@ def train(
     serve_metrics: bool = False,
     metrics_hot_ids: int = 0,
     storage_patience_seconds: float = 300.0,
-    autoscale: str = "off",
-    workers: str = "",
-    servers: str = "",
+    autoscale: str = "on",
     scale_efficiency: float = 0.5,
     scale_seconds: float = 20.0,
     max_cpu: float = 0.0,
@@ -160,7 +159,8 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
     """Train a model and return the result of the job.
 
     training_data is required, and model or model_def. Data may be a path or a URL, a DataFrame of
-    pandas or Polars, a pyarrow Table or Dataset, a tf.data.Dataset or a dict of arrays.
+    pandas or Polars, a pyarrow Table or Dataset, a tf.data.Dataset or a dict of arrays; also a
+    tuple (x, y) or (x, y, sample_weight), as in Keras.
 
     The model by value, instead of model_def:
 
@@ -176,6 +176,7 @@ def train(*, wait: bool = True, **arguments: Any) -> JobResult | Job:
       class_weight: a dict from class to the weight of its records in the loss, for training.
       label: the column of the labels, without feed; by default the only one that is no input of
           the model, or the one that is called label.
+      sample_weight: the column of the records' weights in the loss, without feed.
 
     validation_split: the fraction of the records of training_data, which is no path, that are
     validation data: the last ones.
@@ -221,14 +222,14 @@ def evaluate(
     num_minibatches_per_task: int = 16,
     seed: int = 0,
     max_bad_records: int = 0,
-    num_ps: int = 1,
+    servers: int | str = 1,
     embedding_threshold: int = 2_000_000,
     table: str | Sequence[str] | Mapping[str, Any] = "",
     wire_dtype: str = "float32",
     restore_from: AnyPath | JobResult = "",
     metrics_seconds: float = 10.0,
     tensorboard_dir: AnyPath = "",
-    num_workers: int = 1,
+    workers: int | str = 1,
     relaunch_limit: int = 3,
     relaunch_window_seconds: float = 3600.0,
     step_timeout_seconds: float = 600.0,
@@ -311,7 +312,7 @@ def predict(
     num_minibatches_per_task: int = 16,
     seed: int = 0,
     max_bad_records: int = 0,
-    num_ps: int = 1,
+    servers: int | str = 1,
     embedding_threshold: int = 2_000_000,
     table: str | Sequence[str] | Mapping[str, Any] = "",
     wire_dtype: str = "float32",
@@ -320,7 +321,7 @@ def predict(
     in_order: bool = False,
     metrics_seconds: float = 10.0,
     tensorboard_dir: AnyPath = "",
-    num_workers: int = 1,
+    workers: int | str = 1,
     relaunch_limit: int = 3,
     relaunch_window_seconds: float = 3600.0,
     step_timeout_seconds: float = 600.0,

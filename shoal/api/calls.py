@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.api.jobs import Job
-from shoal.base.by_value import FILES, MODEL_DEF, MODULE
+from shoal.base.by_value import FILES, LABEL, MODEL_DEF, MODULE, WEIGHTS
 from shoal.base.job_folder import JobFolder
 from shoal.client import by_value
 from shoal.client.claim import numbered
@@ -26,7 +26,7 @@ from shoal.cluster import given_model
 from shoal.config.flags import kind_of
 from shoal.config.job import CHECK_FLAGS, JobConfig, fields_of
 from shoal.config.signatures import checked, in_python
-from shoal.data.frames import is_path, split_data, write_data
+from shoal.data.frames import is_path, paired, split_data, write_data
 from shoal.errors import UserError
 from shoal.result import JobFailedError, JobResult
 
@@ -144,6 +144,7 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
         arguments, kept = _restored(arguments, arguments["restore_from"])
     if isinstance(given := arguments.get("continue_from"), JobResult):
         arguments = arguments | {"continue_from": given.job_dir}
+    arguments = _paired(arguments)
     model = {n: arguments[n] for n in by_value.NAMES if arguments.get(n) is not None}
     arguments = _split(arguments)
     frames = {n: arguments[n] for n in DATA if n in arguments and not is_path(arguments[n])}
@@ -172,6 +173,21 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
     if model:
         values["model_def"] = MODEL_DEF
     return _Given(JobConfig(command=command, **values), model, kept, frames)
+
+
+def _paired(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with data (x, y) or (x, y, sample_weight) as one table each. Raises UserError.
+
+    Their labels are in the column `label`, their weights in `sample_weight`.
+    """
+    found = dict(arguments)
+    for name in DATA:
+        if isinstance(value := arguments.get(name), tuple):
+            label = arguments.get("label") or LABEL
+            weight = arguments.get("sample_weight") or WEIGHTS
+            found[name] = paired(name, value, label, weight)
+            found |= {"sample_weight": weight} if len(value) > 2 else {}
+    return found
 
 
 def _split(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.base.job_folder import JobFolder
 from shoal.client import local_jobs, local_master
-from shoal.client.display import Display
+from shoal.client.display import Display, default_display
 from shoal.client.drawn import status_text
 from shoal.client.following import Interruptions
 from shoal.config.job import JobConfig
@@ -112,6 +112,20 @@ class Job:
         """What a display would have told so far, a line each."""
         return list(self._display.messages)
 
+    def watch(self, display: Display | None = None) -> JobResult:
+        """Show how the job goes until it has ended, and return its result.
+
+        display: where; by default as `train` does. An interrupt ends the showing, not the job.
+        Raises as `result` does.
+        """
+        with display or default_display() as shown:
+            self._display.shown = shown
+            try:
+                self._thread.join()
+            finally:
+                self._display.shown = None
+        return self.result()
+
     def scale(self, workers: int | None = None, servers: int | None = None) -> None:
         """Change how many workers or servers the job wants. Raises UserError if it does not run."""
         for name, count in {"workers": workers, "servers": servers}.items():
@@ -183,12 +197,14 @@ class _Kept(Display):
     """A display that shows nothing, and keeps what it is told.
 
     begun: set when the job has its folder, or has failed before. namespace: of a job on Kubernetes;
-    "": that of the kubectl context. metered: whether the job writes figures over time.
+    "": that of the kubectl context. metered: whether the job writes figures over time. shown:
+    another display that is to show the job for now.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.begun = threading.Event()
+        self.shown: Display | None = None
         self.folder: JobFolder | None = None
         self.namespace: str | None = None
         self.name = ""
@@ -204,6 +220,12 @@ class _Kept(Display):
         self.metered = config.metrics_seconds > 0
         super().started(config, folder)
         self.begun.set()
+
+    def update(self, status: pb.JobStatus) -> None:
+        """See Display."""
+        super().update(status)
+        if (shown := self.shown) is not None:
+            shown.update(status)
 
     def event(self, text: str) -> None:
         """See Display."""

@@ -19,6 +19,9 @@ MODEL_DEF = "model.custom_model"
 LABEL = "label"
 """The column of the labels, where neither the program nor the model tells."""
 
+FEATURES, WEIGHTS = "x", "sample_weight"
+"""The columns of an array of features, and of the weights, which were given beside labels."""
+
 
 @dataclass(frozen=True)
 class MadeOf:
@@ -49,6 +52,7 @@ class Parts:
     label: str | None
     custom_objects: dict[str, Any]
     class_weight: Any = None
+    sample_weight: str | None = None
 
 
 @dataclass(frozen=True)

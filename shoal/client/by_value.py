@@ -35,7 +35,7 @@ from shoal.errors import UserError
 
 NAMES = (
     *("model", "loss", "loss_weights", "optimizer", "feed", "feed_batch"),
-    *("metrics", "callbacks", "class_weight", "label"),
+    *("metrics", "callbacks", "class_weight", "label", "sample_weight"),
 )
 """The arguments that are given by value."""
 
@@ -137,10 +137,13 @@ def _check(values: Mapping[str, Any]) -> None:
                     "optimizer must be a Keras optimizer, its name, a dict of these by table "
                     f"name, or a function that gives one of these, not {_kind(each)}"
                 )
-    if values["label"] is not None and not isinstance(values["label"], str):
-        raise UserError(f"label must be the name of a column, not {_kind(values['label'])}")
-    if values["label"] is not None and (values["feed"] or values["feed_batch"]) is not None:
-        raise UserError("label is for a job without feed, which chooses the labels itself")
+    for name, part in (("label", "labels"), ("sample_weight", "weights")):
+        if (value := values[name]) is None:
+            continue
+        if not isinstance(value, str):
+            raise UserError(f"{name} must be the name of a column, not {_kind(value)}")
+        if (values["feed"] or values["feed_batch"]) is not None:
+            raise UserError(f"{name} is for a job without feed, which chooses the {part} itself")
 
 
 def _kind(value: Any) -> str:

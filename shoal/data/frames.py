@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.base.by_value import LABEL
+from shoal.base.by_value import FEATURES, LABEL
 from shoal.base.words import counted, size
 from shoal.errors import UserError
 
@@ -82,6 +82,31 @@ def write_data(
         raise UserError(f"{name}: {_kind(value)} cannot be written as Parquet: {error}") from error
     if not rows:
         raise UserError(f"{name}: {_kind(value)} has no records")
+
+
+def paired(name: str, value: Any, label: str, weight: str) -> pa.Table:
+    """A tuple (x, y) or (x, y, sample_weight), as Keras's `fit` takes them, as one table.
+
+    name: of the argument. label, weight: the columns of y and sample_weight. An array x is the
+    column `FEATURES`. Raises UserError if it is of another form, or its parts differ in length.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if not 2 <= len(value) <= 3:
+        raise UserError(f"{name}: give (x, y) or (x, y, sample_weight), not {len(value)} parts")
+    x, *others = value
+    x = {FEATURES: x} if isinstance(x, np.ndarray) else x
+    try:
+        table = pa.Table.from_batches(_records(f"{name}: x", x).batches)
+        for column, part in zip((label, weight), others, strict=False):
+            if column in table.column_names:
+                raise UserError(f"{name}: x has a column {column!r} already: rename it")
+            array = part.to_arrow() if hasattr(part, "to_arrow") else _listed(part)
+            table = table.append_column(column, pa.array(array) if array is part else array)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+        raise UserError(f"{name}: x, y cannot be put side by side: {error}") from error
+    return table
 
 
 def split_data(name: str, value: Any, fraction: float) -> tuple[pa.Table, pa.Table]:

@@ -8,7 +8,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.data.frames import is_path, write_data
+from shoal.data.frames import is_path, paired, write_data
 from shoal.errors import UserError
 
 RECORDS = {"user": [3, -1, 2**40], "name": ["a", "b", "ü"], "value": [0.5, 1.5, 2.5]}
@@ -107,6 +107,38 @@ def test_what_would_lose_or_change_a_column_is_refused(tmp_path, value, message)
 def test_what_is_no_data_is_refused(tmp_path, value, message):
     with pytest.raises(UserError, match=message):
         write_data("training_data", value, tmp_path / "data.parquet", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [1, 0, 1],
+        np.array([1, 0, 1]),
+        pandas.Series([1, 0, 1], index=[5, 6, 7]),
+        polars.Series([1, 0, 1]),
+        pa.chunked_array([[1, 0], [1]]),
+    ],
+)
+def test_pairs_as_fit_takes_them_are_one_table(y):
+    frame = pandas.DataFrame(RECORDS)
+    table = paired("training_data", (frame, y, [0.5, 1.0, 2.0]), "clicked", "weight")
+    assert table.to_pydict() == RECORDS | {"clicked": [1, 0, 1], "weight": [0.5, 1.0, 2.0]}
+    alone = paired("training_data", (np.eye(3), y), "label", "weight")
+    assert alone.to_pydict() == {"x": np.eye(3).tolist(), "label": [1, 0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (({"a": [1, 2]}, [1]), "^training_data: x, y cannot be put side by side: .*length"),
+        (({"label": [1]}, [1]), "^training_data: x has a column 'label' already: rename it$"),
+        (({"a": [1]},), r"^training_data: give \(x, y\) or \(x, y, sample_weight\), not 1 parts$"),
+        ((3, [1]), "^training_data: x must be a path, a URL, a DataFrame"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(pair, message):
+    with pytest.raises(UserError, match=message):
+        paired("training_data", pair, "label", "weight")
 
 
 def test_paths_are_left_alone(tmp_path):

@@ -1,8 +1,12 @@
 """A job that a Python program starts and steers while it goes on."""
 
+import io
+import threading
+
 import pytest
 
 import shoal
+from shoal.client.display import LineDisplay
 from tests.jobs.running import ZOO, until
 
 pytestmark = pytest.mark.job
@@ -28,7 +32,17 @@ def test_a_program_scales_and_stops_its_job(tmp_path, numbered, monkeypatch):
     until("the second worker", lambda: "workers 2/2" in job.status())
     until("its row", lambda: (job.metrics["workers"] == 2).any())
     assert until("its log", lambda: job.logs("worker", 1))
+    shown = io.StringIO()
+
+    def watch():
+        with pytest.raises(shoal.JobFailedError):
+            job.watch(LineDisplay(shown))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    until("a line of the display", lambda: "evaluation at version" in shown.getvalue())
     job.stop()
+    watching.join()
     with pytest.raises(shoal.JobFailedError) as caught:
         job.result()
     assert caught.value.result.state == "stopped"

@@ -60,7 +60,7 @@ def test_a_job_waits_for_room_keeps_its_objects_and_is_drained(shoal, movielens,
     flags, hold = held_job(
         shoal,
         NAME,
-        num_workers="1",
+        workers="1",
         epochs="2",
         ps_resource_request=room,
         ps_resource_limit=f"{ROOM}=1",

@@ -67,6 +67,11 @@ def test_another_python_cannot_read_its_functions(loaded, monkeypatch):
         loaded(model=two_tables, loss="binary_crossentropy", optimizer="sgd")
 
 
+def one_input(name):
+    inputs = keras.Input([], name=name)
+    return keras.Model(inputs, keras.ops.expand_dims(inputs, -1))
+
+
 COLUMNS = {
     "user": tf.constant([1, 2], tf.int64),
     "item": tf.constant([3, 4], tf.int64),
@@ -118,6 +123,19 @@ def test_arguments_go_before_what_the_model_was_compiled_with(loaded):
     assert module.callbacks() == ["a callback"]
     _, labels = module.feed_batch(COLUMNS, "evaluation", None)
     assert labels.dtype == tf.int64
+
+
+def test_weights_come_from_their_column_and_an_array_from_its_own(loaded):
+    given = {"loss": "mse", "optimizer": "sgd", "label": "clicked", "sample_weight": "item"}
+    module = loaded(model=lambda: one_input("user"), **given)
+    features, labels, weights = module.feed_batch(COLUMNS, "training", None)
+    assert [*features.numpy(), *labels.numpy()] == [1, 2, 0, 1]
+    assert (weights.dtype, [*weights.numpy()]) == (tf.float32, [3.0, 4.0])
+    assert [*module.feed_batch(COLUMNS, "prediction", None).numpy()] == [1, 2]
+    columns = {"x": COLUMNS["item"], "label": COLUMNS["clicked"]}
+    module = loaded(model=lambda: one_input("user"), loss="mse", optimizer="sgd")
+    features, labels = module.feed_batch(columns, "training", None)
+    assert [*features.numpy(), *labels.numpy()] == [3, 4, 0, 1]
 
 
 def test_optimizers_are_given_by_table(loaded):
@@ -196,6 +214,10 @@ def off(labels, predictions):
         (
             {"model": compiled, "loss": "mse", "optimizer": "sgd", "feed": print, "label": "x"},
             "^label is for a job without feed",
+        ),
+        (
+            {"model": compiled, "loss": "mse", "optimizer": "sgd", "sample_weight": [1.0]},
+            "^sample_weight must be the name of a column, not list$",
         ),
         (
             {"model": compiled, "loss": "mse", "optimizer": "sgd", "callbacks": [(i for i in "a")]},
