@@ -171,8 +171,8 @@ class GroupedCommand(click.Command):
             if not commands:
                 # Click counts the dashes, in which all flags are alike.
                 name, close = error.option_name.strip("-"), error.possibilities or ()
-                error.possibilities = [each for each in close if near(name, [each.strip("-")])]
-                raise
+                close = [each for each in close if near(name, [each.strip("-")])]
+                raise click.NoSuchOption(error.option_name, None, close, ctx) from error
             raise click.UsageError(
                 f"shoal {ctx.info_name} has no flag {error.option_name}. It is a flag of shoal "
                 f"{' and '.join(', '.join(commands).rsplit(', ', 1))}",

@@ -12,7 +12,7 @@ from shoal.client.drawn import ENDED
 from shoal.client.stages import bound_and_step, shares
 from shoal.dashboard.course import LEDGER
 from shoal.proto import shoal_pb2 as pb
-from shoal.result import JobResult
+from shoal.result import COMPLETE, JobResult
 
 THREADS = {
     "input": ("read", "feed", "feed_batch"),
@@ -144,7 +144,6 @@ def of_status(status: pb.JobStatus, pace: Pace) -> dict[str, Any]:
         "seconds": status.seconds,
         "epoch": min(status.epoch + 1, status.epochs) if status.ledger.total else 0,
         "epochs": status.epochs,
-        "tasks": [status.tasks_done, status.tasks_total],
         "records": [status.records_done, status.records_total],
         "ledger": {n: getattr(status.ledger, n) for n in ("total", *LEDGER)},
         "samples_per_second": status.samples_per_second,
@@ -161,7 +160,6 @@ def of_status(status: pb.JobStatus, pace: Pace) -> dict[str, Any]:
         "stages": stage_bars(status.stage_seconds),
         "bottleneck": bound[0],
         "advice": bound[1],
-        "output": "",
     }
 
 
@@ -203,7 +201,6 @@ def of_result(result: JobResult, last: Mapping[str, Any] | None) -> dict[str, An
         "loss": None,
         "epoch": 0,
         "epochs": 0,
-        "tasks": [0, 0],
         "workers": [],
         "servers": [],
         **seen,
@@ -227,5 +224,5 @@ def of_result(result: JobResult, last: Mapping[str, Any] | None) -> dict[str, An
         "stages": stage_bars(result.stage_seconds),
         "bottleneck": bound[0],
         "advice": bound[1],
-        "output": result.output or "",
+        "output": result.output if result.output and result.state in COMPLETE else "",
     }

@@ -54,6 +54,10 @@ CONTRASTS = """() => {
 }"""
 """The contrast of each text to what is behind it, and the text."""
 
+RIGHTS = """(selector) => Math.max(...[...document.querySelectorAll(selector)]
+  .map((each) => each.getBoundingClientRect().right))"""
+"""The right end of all elements of a selector."""
+
 
 @pytest.fixture(scope="module")
 def chromium():
@@ -162,8 +166,7 @@ def test_everybody_can_read_it(chromium, dashboard, scheme, width):
         # No text leaves the screen; tables scroll within themselves.
         assert page.evaluate("() => document.documentElement.scrollWidth") == width
         # The figures of a table are seen however long its name is, and no name lies over another.
-        rights = "cells => cells.map(cell => cell.getBoundingClientRect().right)"
-        assert max(page.eval_on_selector_all("#tables td", rights)) < width
+        assert page.evaluate(RIGHTS, "#tables td") < width
         wide = "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
         assert page.eval_on_selector_all("#tiles dt", wide) == 0
         shade = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
@@ -240,6 +243,9 @@ def test_two_jobs_are_seen_beside_each_other_from_their_list(chromium, ended, tm
     with Dashboard("", tmp_path) as running, Seen(chromium, running.url) as seen:
         page = seen.page
         assert "failed" in seen.text("#jobs tr:has-text('two')")
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate(RIGHTS, "#jobs td") < 390
+        page.set_viewport_size({"width": 1280, "height": 800})
         page.get_by_role("link", name="one").click()
         page.wait_for_selector("#job >> text=one")
         page.wait_for_selector("figure:has-text('Training loss') .sum >> text=0.7500")

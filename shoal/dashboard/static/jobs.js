@@ -11,7 +11,7 @@ async function look() {
     table($("jobs"), ["job", "state", "begun", "took", "metrics"], jobs.map((each) => [
       { text: make("a", { href: `?${new URLSearchParams({ job: each.name })}` }, each.name), class: "name" },
       { text: dot(each.state) },
-      `${duration(each.age)} ago`,
+      `${duration(each.age).split(" ", 2).join(" ")} ago`,
       each.took == null ? "" : clock(each.took),
       { text: Object.entries(each.metrics ?? {}).sort().map(([name, value]) => `${name} ${exact(value)}`).join(", "), class: "wide" },
     ]));

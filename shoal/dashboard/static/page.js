@@ -48,7 +48,8 @@ function showNow(facts) {
   pill.toggleAttribute("data-live", !facts.ended && !facts.silent);
   say($("sentence"), sentence(facts));
   // Apart, as what changes each second is not to be read out.
-  say($("far"), facts.waits_for && facts.waits_progress ? `${facts.waits_progress} so far` : "");
+  const far = facts.waits_for && facts.waits_progress ? `${facts.waits_progress} so far` : "";
+  say($("far"), facts.output ? `Its output is in ${facts.output}` : far);
   $("cause").hidden = !facts.cause;
   say($("cause"), facts.cause ?? "");
   const trouble = [facts.failure, facts.trouble].filter(Boolean).join("\n");
