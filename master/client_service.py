@@ -59,7 +59,6 @@ class ClientService:
             methods.AUDIT_JOB: self._audit_job,
             methods.GET_JOB_METRICS: self._get_job_metrics,
             methods.GET_JOB_STACKS: self._get_job_stacks,
-            methods.PROFILE_JOB: self._profile_job,
             methods.FIND_JOB_ID: self._found_ids.of,
         }
 
@@ -123,6 +122,3 @@ class ClientService:
 
     def _get_job_stacks(self, request: pb.JobStacksRequest) -> pb.JobStacks:
         return pb.JobStacks(processes=self._stacks.of(request.role, request.index))
-
-    def _profile_job(self, request: pb.ProfileJobRequest) -> pb.ProcessStacks:
-        return self._stacks.profile(request.role, request.index, request.seconds)

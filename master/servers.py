@@ -178,13 +178,6 @@ class ServerConnections:
         """Where the threads of servers stand, or why one has not answered; all asked at once."""
         return self._asked(places, methods.GET_STACKS, pb.StacksRequest(), STACKS_DEADLINE)
 
-    def profiles(
-        self, places: Mapping[ServerId, Place], seconds: float
-    ) -> dict[ProcessId, pb.ProcessStacks | str]:
-        """As `stacks`, over some seconds."""
-        request = pb.ProfileRequest(seconds=seconds)
-        return self._asked(places, methods.PROFILE, request, seconds + STACKS_DEADLINE)
-
     def find_id(self, server: ServerId, place: Place, request: pb.FindIdRequest) -> pb.FoundId:
         """What a server has of an id. Raises WireError, PeerUnavailableError."""
         return self._call_once(server, place, methods.FIND_ID, request, STACKS_DEADLINE)

@@ -1,4 +1,4 @@
-"""The stacks and profiles of all processes of a job, which the master collects.
+"""The stacks of all processes of a job, which the master collects.
 
 It calls servers. Nobody can call a worker: the answer to its heartbeat has the question, and the
 next heartbeat has the stacks. A process that does not answer is reported with the reason, beside
@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from shoal.base.sampling import MOST_SECONDS as PROFILE_SECONDS
-from shoal.base.sampling import sampled_stacks
 from shoal.base.stacks import process_stacks
 from shoal.base.words import counted
 from shoal.master.job.job import Job
@@ -40,7 +38,7 @@ Answer = pb.ProcessStacks | str
 
 
 class Questions:
-    """Questions to workers of one kind, asked and answered by heartbeats; shared by threads."""
+    """Questions to workers, asked and answered by heartbeats; shared by threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -110,7 +108,7 @@ class Questions:
 
 
 class Stacks:
-    """The stacks and profiles of the processes of `job`; shared by threads. Close it at the end.
+    """The stacks of the processes of `job`; shared by threads. Close it at the end.
 
     identity: of the master. patience: seconds to wait for workers; by default a few heartbeats.
     """
@@ -124,25 +122,17 @@ class Stacks:
             beats = BEATS * job.config.heartbeat_seconds
             patience = min(MOST_SECONDS, max(LEAST_SECONDS, beats))
         self._patience = patience
-        self._closed = threading.Event()
-        self._now, self._profiles = Questions(), Questions()
-        self._lock = threading.Lock()
-        self._profiled: dict[Start | str, tuple[float, float]] = {}  # for how long, and until when
+        self._questions = Questions()
         self._free = threading.Semaphore(MOST_ASKERS)
 
     def close(self) -> None:
         """Give up what is under way."""
-        self._closed.set()
-        self._now.close()
-        self._profiles.close()
+        self._questions.close()
         self._servers.close()
 
     def heard(self, start: Start, request: pb.HeartbeatRequest, reply: pb.HeartbeatReply) -> None:
         """Take what a worker tells in a heartbeat, and put into the reply what it is to tell."""
-        reply.stacks_wanted = self._now.heard(start, request.stacks)
-        reply.profile_wanted = self._profiles.heard(start, request.profile)
-        with self._lock:
-            reply.profile_seconds = self._profiled.get(start, (0.0, 0.0))[0]
+        reply.stacks_wanted = self._questions.heard(start, request.stacks)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -151,31 +141,13 @@ class Stacks:
         if not self._free.acquire(blocking=False):
             raise WireError(
                 pb.BAD_REQUEST,
-                f"the master answers {MOST_ASKERS} questions for stacks and profiles already: ask "
+                f"the master answers {MOST_ASKERS} questions for stacks already: ask "
                 "again when one of them has ended",
             )
         try:
             yield
         finally:
             self._free.release()
-
-    @contextmanager
-    def _profiling(self, which: Start | str, name: str, seconds: float) -> Iterator[None]:
-        """Raises WireError(BAD_REQUEST) where another profile of the process is under way."""
-        now = time.monotonic()
-        with self._lock:
-            if which in self._profiled:
-                left = max(1.0, self._profiled[which][1] - now)
-                raise WireError(
-                    pb.BAD_REQUEST,
-                    f"another profile of {name} is under way: ask again in {left:.0f} s",
-                )
-            self._profiled[which] = seconds, now + seconds
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._profiled[which]
 
     def of(self, role: str = "", index: int = 0) -> list[pb.ProcessStacks]:
         """Of all processes, or of the one that is named: the master, servers, workers.
@@ -185,30 +157,11 @@ class Stacks:
         members = self._job.look(lambda job, _: _members(job, role, index))
         workers, servers = _here(members)
         with self._asking():
-            question = self._now.ask(workers)
+            question = self._questions.ask(workers)
             found = [process_stacks(MASTER)] if role in ("", MASTER) else []
             said = self._servers.stacks(servers)
-            said |= self._now.answers(workers, question, self._patience)
+            said |= self._questions.answers(workers, question, self._patience)
         return found + [_answer(member, said.get(member.id)) for member in members]
-
-    def profile(self, role: str, index: int, seconds: float) -> pb.ProcessStacks:
-        """Of one process over so many seconds. Raises WireError(BAD_REQUEST) as `of` does."""
-        if not role or not 0 < seconds <= PROFILE_SECONDS:
-            raise WireError(
-                pb.BAD_REQUEST,
-                f"a profile is of one process, over up to {PROFILE_SECONDS:g} seconds",
-            )
-        members = self._job.look(lambda job, _: _members(job, role, index))
-        workers, servers = _here(members)
-        (which, name) = (_start(members[0]), str(members[0].id)) if members else (MASTER, MASTER)
-        with self._asking(), self._profiling(which, name, seconds):
-            if not members:
-                return sampled_stacks(MASTER, seconds, self._closed)
-            said = self._servers.profiles(servers, seconds)
-            if workers:
-                question = self._profiles.ask(workers)
-                said |= self._profiles.answers(workers, question, seconds + self._patience)
-        return _answer(members[0], said.get(members[0].id))
 
 
 def _here(members: Sequence[Member]) -> tuple[list[Start], dict[ServerId, Place]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import Trained, TrainedList, read_trained, write_trained
 from shoal.errors import UserError
@@ -11,15 +9,13 @@ from shoal.master.data_index import DataIndex
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob
 
-logger = logging.getLogger(__name__)
-
 
 def keep_trained(shared: SharedJob, index: DataIndex) -> None:
     """Write what a job has trained, if it has come to its end and has a checkpoint.
 
-    Before its result is written: who finds that finds this. A failure is logged: then --only-new
-    cannot follow this job, and says so. Nor where it is not known what a forerunner has trained: by
-    a list without that, the next job would train all of it again.
+    Before its result is written: who finds that finds this. A failure is a message of the job:
+    --only-new cannot follow it then, and says so. Nor where it is not known what a forerunner has
+    trained: by a list without that, the next job would train all of it again.
     """
     # Storage may be slow: the job is not held meanwhile.
     trained = shared.look(lambda job, _: _trained(job))
@@ -35,13 +31,18 @@ def keep_trained(shared: SharedJob, index: DataIndex) -> None:
         try:
             sources = read_trained(config.continue_from) | (sources or {})
         except UserError as error:
-            logger.warning("%s; --only-new cannot follow this job", error)
+            _warn(shared, str(error))
             sources = None
     told = TrainedList(config.job_id, *last, sources)
     try:
         write_trained(open_storage(config.checkpoint_dir), told)
     except OSError as error:
-        logger.warning("%s: %s; --only-new cannot follow this job", config.checkpoint_dir, error)
+        _warn(shared, f"{config.checkpoint_dir}: {error}")
+
+
+def _warn(shared: SharedJob, why: str) -> None:
+    text = f"warning: {why}; --only-new cannot follow this job"
+    shared.apply(lambda job, now: job.noted(text, now))
 
 
 def _trained(job: Job) -> tuple[list[str], tuple[int, str]] | None:

@@ -126,7 +126,6 @@ END_MOVE = Method(SERVER, "EndMove", pb.EndMoveRequest, pb.EndMoveReply, threads
 READY = Method(SERVER, "Ready", pb.ReadyRequest, pb.ReadyReply, threads=Threads.STATE)
 STATUS = Method(SERVER, "Status", pb.ServerStatusRequest, pb.ServerStatus, threads=Threads.STATE)
 GET_STACKS = Method(SERVER, "GetStacks", pb.StacksRequest, pb.ProcessStacks, threads=Threads.STATE)
-PROFILE = Method(SERVER, "Profile", pb.ProfileRequest, pb.ProcessStacks, threads=Threads.CONTROL)
 FIND_ID = Method(SERVER, "FindId", pb.FindIdRequest, pb.FoundId, threads=Threads.STATE)
 SHUTDOWN = Method(SERVER, "Shutdown", pb.ShutdownRequest, pb.ShutdownReply, threads=Threads.STATE)
 
@@ -180,6 +179,3 @@ GET_JOB_STACKS = Method(
     MASTER, "GetJobStacks", pb.JobStacksRequest, pb.JobStacks, threads=Threads.CONTROL
 )
 FIND_JOB_ID = Method(MASTER, "FindJobId", pb.FindIdRequest, pb.FoundId, threads=Threads.CONTROL)
-PROFILE_JOB = Method(
-    MASTER, "ProfileJob", pb.ProfileJobRequest, pb.ProcessStacks, threads=Threads.CONTROL
-)

@@ -20,74 +20,72 @@ from shoal.proto.seldom import REFUSALS
 
 logger = logging.getLogger(__name__)
 
+_CALLED: dict[tuple[str, ...], tuple[Method[Any, Any], ...]] = {
+    # The model.
+    (WORKER,): (
+        methods.REGISTER,
+        methods.INITIALIZE_DENSE,
+        methods.PULL,
+        methods.PUSH,
+        methods.READ_TABLE,
+        methods.ASSIGN_ROWS,
+        methods.READY,
+        # The master's tasks and clocks.
+        methods.REGISTER_WORKER,
+        methods.GET_TASK,
+        methods.GET_INDEX,
+        methods.REPORT_CLOCK,
+        methods.JOIN_UPDATE,
+        methods.OFFER_GRADIENT,
+        methods.HEARTBEAT,
+        methods.REPORT_TASK,
+    ),
+    (MASTER,): (
+        methods.FENCE,
+        methods.BEGIN_CHECKPOINT,
+        methods.WRITE_SHARD,
+        methods.DROP_CHECKPOINT,
+        methods.COMPLETE_CHECKPOINT,
+        methods.APPLY_UPDATE,
+        methods.SET_ROUTING,
+        methods.BEGIN_MOVE,
+        methods.SEND_ROWS,
+        methods.FREEZE,
+        methods.JOIN,
+        methods.END_MOVE,
+        methods.SHUTDOWN,
+        methods.GET_STACKS,
+        methods.FIND_ID,
+    ),
+    (SERVER,): (
+        methods.BEGIN_LOG,
+        methods.APPEND_LOG,
+        methods.DROP_LOG,
+        methods.TAKE_LOG,
+        methods.TAKE_ROWS,
+        methods.GET_RESTORE,
+        methods.REPORT_PROGRESS,
+        methods.REGISTER_SERVER,
+        methods.WORKER_MET,
+        methods.DRAIN,
+    ),
+    (CLIENT,): (
+        methods.GET_JOB_STATUS,
+        methods.STOP_JOB,
+        methods.AUDIT_JOB,
+        methods.SCALE_JOB,
+        methods.GET_JOB_METRICS,
+        methods.GET_JOB_STACKS,
+        methods.FIND_JOB_ID,
+    ),
+    (SERVER, WORKER): (methods.REPORT_FAILURE,),
+    # Those who look on, as `shoal chaos` does, change nothing.
+    (SERVER, WORKER, CLIENT): (methods.GET_ROUTING,),
+    (MASTER, CLIENT): (methods.STATUS,),
+}
+
 CALLERS: dict[Method[Any, Any], frozenset[str]] = {
-    method: frozenset(roles)
-    for roles, called in {
-        # The model.
-        (WORKER,): (
-            methods.REGISTER,
-            methods.INITIALIZE_DENSE,
-            methods.PULL,
-            methods.PUSH,
-            methods.READ_TABLE,
-            methods.ASSIGN_ROWS,
-            methods.READY,
-            # The master's tasks and clocks.
-            methods.REGISTER_WORKER,
-            methods.GET_TASK,
-            methods.GET_INDEX,
-            methods.REPORT_CLOCK,
-            methods.JOIN_UPDATE,
-            methods.OFFER_GRADIENT,
-            methods.HEARTBEAT,
-            methods.REPORT_TASK,
-        ),
-        (MASTER,): (
-            methods.FENCE,
-            methods.BEGIN_CHECKPOINT,
-            methods.WRITE_SHARD,
-            methods.DROP_CHECKPOINT,
-            methods.COMPLETE_CHECKPOINT,
-            methods.APPLY_UPDATE,
-            methods.SET_ROUTING,
-            methods.BEGIN_MOVE,
-            methods.SEND_ROWS,
-            methods.FREEZE,
-            methods.JOIN,
-            methods.END_MOVE,
-            methods.SHUTDOWN,
-            methods.GET_STACKS,
-            methods.PROFILE,
-            methods.FIND_ID,
-        ),
-        (SERVER,): (
-            methods.BEGIN_LOG,
-            methods.APPEND_LOG,
-            methods.DROP_LOG,
-            methods.TAKE_LOG,
-            methods.TAKE_ROWS,
-            methods.GET_RESTORE,
-            methods.REPORT_PROGRESS,
-            methods.REGISTER_SERVER,
-            methods.WORKER_MET,
-            methods.DRAIN,
-        ),
-        (CLIENT,): (
-            methods.GET_JOB_STATUS,
-            methods.STOP_JOB,
-            methods.AUDIT_JOB,
-            methods.SCALE_JOB,
-            methods.GET_JOB_METRICS,
-            methods.GET_JOB_STACKS,
-            methods.PROFILE_JOB,
-            methods.FIND_JOB_ID,
-        ),
-        (SERVER, WORKER): (methods.REPORT_FAILURE,),
-        # Those who look on, as `shoal chaos` does, change nothing.
-        (SERVER, WORKER, CLIENT): (methods.GET_ROUTING,),
-        (MASTER, CLIENT): (methods.STATUS,),
-    }.items()
-    for method in called
+    method: frozenset(roles) for roles, called in _CALLED.items() for method in called
 }
 
 

@@ -272,32 +272,24 @@ class ThreadStacks(_message.Message):
     def __init__(self, threads: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ..., frames: _Optional[_Iterable[_Union[StackFrame, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class ProcessStacks(_message.Message):
-    __slots__ = ("process", "incarnation", "threads", "stacks", "problem", "question", "samples")
+    __slots__ = ("process", "incarnation", "threads", "stacks", "problem", "question")
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     THREADS_FIELD_NUMBER: _ClassVar[int]
     STACKS_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
-    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     process: str
     incarnation: int
     threads: int
     stacks: _containers.RepeatedCompositeFieldContainer[ThreadStacks]
     problem: str
     question: int
-    samples: int
-    def __init__(self, process: _Optional[str] = ..., incarnation: _Optional[int] = ..., threads: _Optional[int] = ..., stacks: _Optional[_Iterable[_Union[ThreadStacks, _Mapping]]] = ..., problem: _Optional[str] = ..., question: _Optional[int] = ..., samples: _Optional[int] = ...) -> None: ...
+    def __init__(self, process: _Optional[str] = ..., incarnation: _Optional[int] = ..., threads: _Optional[int] = ..., stacks: _Optional[_Iterable[_Union[ThreadStacks, _Mapping]]] = ..., problem: _Optional[str] = ..., question: _Optional[int] = ...) -> None: ...
 
 class StacksRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
-
-class ProfileRequest(_message.Message):
-    __slots__ = ("seconds",)
-    SECONDS_FIELD_NUMBER: _ClassVar[int]
-    seconds: float
-    def __init__(self, seconds: _Optional[float] = ...) -> None: ...
 
 class FindIdRequest(_message.Message):
     __slots__ = ("table", "id")
@@ -1318,7 +1310,7 @@ class OfferGradientReply(_message.Message):
     def __init__(self, admitted: bool = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal", "stacks", "steps_done", "learning_rate", "profile", "pipeline_depth", "pipeline_why")
+    __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal", "stacks", "steps_done", "learning_rate", "pipeline_depth", "pipeline_why")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1347,7 +1339,6 @@ class HeartbeatRequest(_message.Message):
     STACKS_FIELD_NUMBER: _ClassVar[int]
     STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
-    PROFILE_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_DEPTH_FIELD_NUMBER: _ClassVar[int]
     PIPELINE_WHY_FIELD_NUMBER: _ClassVar[int]
     worker: int
@@ -1371,10 +1362,9 @@ class HeartbeatRequest(_message.Message):
     stacks: ProcessStacks
     steps_done: int
     learning_rate: float
-    profile: ProcessStacks
     pipeline_depth: int
     pipeline_why: str
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., waits_for: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., busy_with: _Optional[str] = ..., longest_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks: _Optional[_Union[ProcessStacks, _Mapping]] = ..., steps_done: _Optional[int] = ..., learning_rate: _Optional[float] = ..., profile: _Optional[_Union[ProcessStacks, _Mapping]] = ..., pipeline_depth: _Optional[int] = ..., pipeline_why: _Optional[str] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ..., loss_batches: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepLoss, _Mapping]]] = ..., left_out: _Optional[int] = ..., left_out_records: _Optional[int] = ..., left_out_why: _Optional[str] = ..., acknowledged: _Optional[int] = ..., waits_for: _Optional[str] = ..., busy_seconds: _Optional[float] = ..., busy_with: _Optional[str] = ..., longest_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks: _Optional[_Union[ProcessStacks, _Mapping]] = ..., steps_done: _Optional[int] = ..., learning_rate: _Optional[float] = ..., pipeline_depth: _Optional[int] = ..., pipeline_why: _Optional[str] = ...) -> None: ...
 
 class StepLoss(_message.Message):
     __slots__ = ("step", "task", "records_done", "version", "loss")
@@ -1391,22 +1381,18 @@ class StepLoss(_message.Message):
     def __init__(self, step: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., version: _Optional[int] = ..., loss: _Optional[float] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("stop", "abandon_task", "step_limit_seconds", "journal", "stacks_wanted", "profile_wanted", "profile_seconds")
+    __slots__ = ("stop", "abandon_task", "step_limit_seconds", "journal", "stacks_wanted")
     STOP_FIELD_NUMBER: _ClassVar[int]
     ABANDON_TASK_FIELD_NUMBER: _ClassVar[int]
     STEP_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     STACKS_WANTED_FIELD_NUMBER: _ClassVar[int]
-    PROFILE_WANTED_FIELD_NUMBER: _ClassVar[int]
-    PROFILE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     stop: bool
     abandon_task: bool
     step_limit_seconds: float
     journal: JournalPosition
     stacks_wanted: int
-    profile_wanted: int
-    profile_seconds: float
-    def __init__(self, stop: bool = ..., abandon_task: bool = ..., step_limit_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks_wanted: _Optional[int] = ..., profile_wanted: _Optional[int] = ..., profile_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, stop: bool = ..., abandon_task: bool = ..., step_limit_seconds: _Optional[float] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., stacks_wanted: _Optional[int] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("name", "records", "units", "stamp", "index")
@@ -1914,13 +1900,3 @@ class JobStacks(_message.Message):
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     processes: _containers.RepeatedCompositeFieldContainer[ProcessStacks]
     def __init__(self, processes: _Optional[_Iterable[_Union[ProcessStacks, _Mapping]]] = ...) -> None: ...
-
-class ProfileJobRequest(_message.Message):
-    __slots__ = ("role", "index", "seconds")
-    ROLE_FIELD_NUMBER: _ClassVar[int]
-    INDEX_FIELD_NUMBER: _ClassVar[int]
-    SECONDS_FIELD_NUMBER: _ClassVar[int]
-    role: str
-    index: int
-    seconds: float
-    def __init__(self, role: _Optional[str] = ..., index: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...

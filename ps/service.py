@@ -16,7 +16,6 @@ from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from shoal.base.process_memory import memory_limit, resident_bytes
-from shoal.base.sampling import sampled_stacks
 from shoal.base.stacks import process_stacks
 from shoal.metrics.durations import BOUNDS
 from shoal.native.answering import Answerer
@@ -193,7 +192,6 @@ class ParameterServer:
             methods.TAKE_LOG: self.held_logs.take,
             methods.STATUS: self.status,
             methods.GET_STACKS: self.stacks,
-            methods.PROFILE: self.profile,
             methods.SHUTDOWN: self.shutdown,
         }
 
@@ -370,10 +368,6 @@ class ParameterServer:
         """Where the threads stand, but for the one that answers."""
         del request  # it has no fields
         return process_stacks(f"ps-{self.server}")
-
-    def profile(self, request: pb.ProfileRequest) -> pb.ProcessStacks:
-        """Where the threads are over some seconds."""
-        return sampled_stacks(f"ps-{self.server}", request.seconds, self.stopped)
 
     def find_id(self, request: pb.FindIdRequest) -> pb.FoundId:
         """What there is of one id."""

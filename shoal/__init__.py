@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal import callbacks, layers, metrics, optimizers, preprocessing
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
-    from shoal.api.found import attach, compare, jobs
+    from shoal.api.found import attach, compare, jobs, resume
     from shoal.api.jobs import Job
     from shoal.errors import Error, StorageError, UserCodeError, UserError
     from shoal.result import JobFailedError, JobResult
@@ -39,6 +39,7 @@ __all__ = [
     "optimizers",
     "predict",
     "preprocessing",
+    "resume",
     "train",
 ]
 
@@ -56,6 +57,7 @@ _HOMES = {
     "evaluate": "shoal.api",
     "jobs": "shoal.api.found",
     "predict": "shoal.api",
+    "resume": "shoal.api.found",
     "train": "shoal.api",
 }
 

@@ -57,7 +57,7 @@ class Heartbeat:
         self._looked = time.monotonic()
         self._logged: Doing | None = None
         self._reported = False
-        self._stacks = ToldStacks(worker, incarnation, progress.stopped)
+        self._stacks = ToldStacks(worker, incarnation)
         self._master = master
         self._progress = progress
         self._identity = (worker, incarnation)

@@ -42,6 +42,11 @@ OUTPUT = "output"
 """Folder in that of a job whose model was given by value, where its export is by default."""
 
 
+def begun(command: str, arguments: dict[str, Any]) -> JobResult | Job:
+    """Run a job to its end, or, without the argument wait, until it goes on by itself."""
+    return run(command, arguments) if arguments.pop("wait") else start(command, arguments)
+
+
 def run(command: str, arguments: dict[str, Any]) -> JobResult:
     """Run a job to its end. arguments: of the function, by name.
 

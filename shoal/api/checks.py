@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.api import train
 from shoal.api.calls import checking
 from shoal.client.inspection import CheckReport
 from shoal.config.signatures import documented
 
 
-@documented("check", like=train)
+@documented("check")
 def check(**arguments: Any) -> CheckReport:
     """Look at a model and its data without a job: what would live where, what is unsupported.
 

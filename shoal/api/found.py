@@ -18,11 +18,14 @@ from shoal.base.libraries import library
 from shoal.base.words import near
 from shoal.client import local_jobs
 from shoal.client.compare import METRIC, Compared, compared, differing_flags, jobs_of
-from shoal.client.display import Display
+from shoal.client.display import Display, default_display
 from shoal.client.drawn import ENDED
 from shoal.client.finding import on_kubernetes
 from shoal.client.following import POLL_SECONDS, Interruptions
-from shoal.config.job import JobConfig
+from shoal.client.local import resume_job
+from shoal.config.flags import kind_of
+from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
+from shoal.config.signatures import checked
 from shoal.errors import UserError
 from shoal.result import JobFailedError, JobResult
 
@@ -54,6 +57,39 @@ def attach(job: AnyPath, *, namespace: str = "") -> Job | JobResult:
 
         config = JobConfig.load(folder.config)
         return Job(_followed(LocalSource(folder), config, folder), own=False)
+
+
+def resume(
+    job: AnyPath, *, wait: bool = True, verbose: int | str = "auto", **changes: Any
+) -> JobResult | Job:
+    """Go on with a job that was stopped, failed or killed, as `shoal train --resume` does.
+
+    job: its name, of a folder in shoal-jobs, or the path of its folder. wait, verbose: as of
+    `train`. changes: arguments of `train` that another value may replace: workers, servers,
+    autoscale, relaunch_limit, relaunch_window_seconds, max_bad_records, image, server_image.
+
+    Raises UserError if the job cannot go on, JobFailedError if it does not succeed.
+    """
+    with in_python_words():
+        name = os.fspath(job)
+        may = {*RESUMABLE, *RESUMABLE_IMAGES}
+        known = {field.name: field for field in option_fields() if field.name in may}
+        for each in changes:
+            if each not in known:
+                hint = near(each, known, most=1)
+                raise UserError(f"shoal.resume has no argument {each}{hint}: the job keeps it")
+        values = {n: checked(n, value, kind_of(known[n])) for n, value in changes.items()}
+        folder = local_jobs.kept(name)
+        if folder is None:
+            there = [each.path.name for each in local_jobs.jobs_in(JOBS)]
+            raise UserError(f"job: there is no job {name}{near(name, there)}")
+        shown = default_display(verbose)
+
+    def run(display: Display, interruptions: Interruptions | None = None) -> JobResult:
+        with in_python_words():
+            return succeeded(resume_job(str(folder.path), values, display, interruptions))
+
+    return run(shown) if wait else Job(run)
 
 
 def _on_kubernetes(name: str, folder: JobFolder | None, namespace: str) -> Job | JobResult:

@@ -59,28 +59,27 @@ def stacks(job: str, role: str, index: int, namespace: str) -> None:
     help="The SVG. Default: JOB-ROLE-INDEX.svg in this folder.",
 )
 def profile(job: str, role: str, index: int, seconds: float, output: str, namespace: str) -> None:
-    """Draw where a process of a running job spends its time.
+    """Draw where a process of a running job spends its time, as a flame graph.
 
-    The picture is a flame graph. ROLE is master, ps or worker. py-spy looks at the process where it
-    is installed and may; else the process looks at its own threads.
+    ROLE is master, ps or worker. py-spy looks at the process, which must be of this machine.
     """
-    from shoal.client.profile import write_graph
+    from shoal.client import local_master
+    from shoal.client.profile import record
 
     if not Path(output).absolute().parent.is_dir():  # said before it takes its time
         raise UserError(f"--output: there is no folder {Path(output).parent}: create it first")
+    if (folder := here(job, namespace)) is None:
+        _, handle = on_kubernetes(job, namespace)
+        pod = handle.name + ("-master-..." if role == "master" else f"-{role}-{index}")
+        raise UserError(
+            "shoal profile looks at processes of this machine, and the job is on Kubernetes: run "
+            "py-spy in the pod, whose image must have it and whose --pod-template must allow "
+            f"SYS_PTRACE: kubectl exec {pod} -- py-spy dump --pid 1"
+        )
+    process = role if role == "master" else f"{role}-{index}"
+    path = Path(output or f"{folder.path.name}-{process}.svg")
     try:
-        if (folder := here(job, namespace)) is not None:
-            from shoal.client import local_master
-
-            found = local_master.profile(folder, role, index, seconds)
-            name = folder.path.name
-        else:
-            of, handle = on_kubernetes(job, namespace)
-            found = of.profile(handle, role, index, seconds)
-            name = handle.name
+        record(local_master.process(folder, role, index), seconds, path)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    process = role if role == "master" else f"{role}-{index}"
-    path = Path(output or f"{name}-{process}.svg")
-    count = write_graph(path, f"{name}, {process}: {seconds:g} s", found)
-    echo(f"wrote {shown_path(path)}: {count:,} stacks ({found.how})")
+    echo(f"wrote {shown_path(path)}")

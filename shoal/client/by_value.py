@@ -31,12 +31,10 @@ from shoal.base.by_value import (
     python_version,
 )
 from shoal.base.user_module import VALUES
+from shoal.config.signatures import BY_VALUE
 from shoal.errors import UserError
 
-NAMES = (
-    *("model", "loss", "loss_weights", "optimizer", "feed", "feed_batch"),
-    *("metrics", "callbacks", "class_weight", "label", "sample_weight"),
-)
+NAMES = tuple(name for name in BY_VALUE if name != "validation_split")
 """The arguments that are given by value."""
 
 _HEAD = '''"""The model that a Python program gave by value, as shoal wrote it for workers."""

@@ -22,7 +22,6 @@ from rich.text import Text
 from shoal.base.words import duration
 from shoal.client.drawn import block
 from shoal.client.explaining import ask_master
-from shoal.client.profile import Profile, profile_of
 from shoal.client.scaling import have, rebalanced
 from shoal.client.stacks import stacks_of
 from shoal.cluster import explain, manifests
@@ -295,12 +294,6 @@ def audit(handle: JobHandle) -> str:
     with master_of(handle) as master:
         request = pb.AuditJobRequest()
         return master.call(methods.AUDIT_JOB, request, deadline=AUDIT_SECONDS).audit
-
-
-def profile(handle: JobHandle, role: str, index: int, seconds: float) -> Profile:
-    """Where the threads of a process are over some seconds. Raises UserError."""
-    with master_of(handle) as master:
-        return profile_of(master, role, index, seconds)
 
 
 def stacks(handle: JobHandle, role: str, index: int) -> list[pb.ProcessStacks]:

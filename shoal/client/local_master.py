@@ -13,7 +13,6 @@ from shoal.base.job_folder import JobFolder
 from shoal.client.drawn import block
 from shoal.client.local_jobs import processes_table, running, state_of, way_on
 from shoal.client.processes import process_of
-from shoal.client.profile import Profile, profile_of, spied
 from shoal.client.scaling import have, rebalanced
 from shoal.client.stacks import stacks_of
 from shoal.config.job import JobConfig
@@ -81,15 +80,13 @@ def rebalance(folder: JobFolder) -> bool:
         return rebalanced(master)
 
 
-def profile(folder: JobFolder, role: str, index: int, seconds: float) -> Profile:
-    """Where the threads of a process are over some seconds. Raises UserError.
-
-    By py-spy if that can look at it.
-    """
-    with master_of(folder) as master:
-        process = process_of(folder.config, role, index)
-        spied_on = spied(process, seconds) if process is not None else "it does not run"
-        return profile_of(master, role, index, seconds) if isinstance(spied_on, str) else spied_on
+def process(folder: JobFolder, role: str, index: int) -> int:
+    """The process id of a master, server or worker of a running job. Raises UserError."""
+    stacks(folder, role, index)  # which says what there is, if it is none of the job's
+    found = process_of(folder.config, role, index)
+    if found is None:
+        raise UserError(f"{role}-{index} does not run now: see shoal status")
+    return found
 
 
 def stacks(folder: JobFolder, role: str, index: int) -> list[pb.ProcessStacks]:

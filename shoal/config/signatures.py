@@ -6,18 +6,19 @@ fields as shoal train --help.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
 import reprlib
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast, get_overloads
+from typing import Any, TypeVar, cast
 
 from shoal.base.words import near
 from shoal.config import data_format, model_params, table_options
 from shoal.config.flags import kind_of
-from shoal.config.job import option_fields
+from shoal.config.job import fields_of, option_fields
 from shoal.config.options import GROUPS
 from shoal.errors import UserError
 
@@ -41,25 +42,80 @@ MAPPINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 """Arguments that may be dicts, and what makes the flag's text of one."""
 
+OF_RESULTS = ("continue_from", "restore_from")
+"""Paths that may be the result of a job."""
+
+BY_VALUE: dict[str, tuple[str, Any]] = {
+    "model": ("Any", None),
+    "loss": ("Any", None),
+    "loss_weights": ("Any", None),
+    "optimizer": ("Any", None),
+    "feed": ("Callable[..., Any] | None", None),
+    "feed_batch": ("Callable[..., Any] | None", None),
+    "metrics": ("Any", None),
+    "callbacks": ("Any", None),
+    "class_weight": ("Mapping[int, float] | None", None),
+    "label": ("str | None", None),
+    "sample_weight": ("str | None", None),
+    "validation_split": ("float", 0.0),
+}
+"""Arguments of train that are no flags: type and default."""
+
+SHOWN: dict[str, tuple[str, Any]] = {
+    "display": ("Display | None", None),
+    "verbose": ("int | str", "auto"),
+    "wait": ("bool", True),
+}
+"""Those of every command."""
+
 SHOWN_VALUE = 60
 """Characters of a wrong value in a message."""
 
 
-def documented(
-    command: str, like: Callable[..., Any] | None = None
-) -> Callable[[Function], Function]:
-    """Gives a function, whose arguments are a command's, the help of that command.
+def signature_of(command: str) -> inspect.Signature:
+    """The arguments of a command's function, keyword-only: its own, and its flags.
 
-    An unknown argument is a UserError then, which names the likely one. The arguments of a
-    function with overloads are those of the last one. like: another function of these, which has
-    the arguments that this one is to have.
+    Annotations are texts, in the words of `shoal.api.calls`. check has the arguments of train.
+    """
+    flags_of = "train" if command == "check" else command
+    flags = {field.name: (_annotation(field), _default(field)) for field in fields_of(flags_of)}
+    own = BY_VALUE if flags_of == "train" else {}
+    parameters = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for name, (annotation, default) in (own | flags | SHOWN).items()
+    ]
+    return inspect.Signature(parameters)
+
+
+def _annotation(field: dataclasses.Field[Any]) -> str:
+    """The types that an argument may have."""
+    name, value = field.name, field.metadata["value"]
+    if value == "DATA":
+        return "Data"
+    if value in ("FOLDER", "JOB|FOLDER", "LINK") or name.endswith("_dir"):
+        return "AnyPath | JobResult" if name in OF_RESULTS else "AnyPath"
+    if name in NUMBERS:
+        return "int | str"
+    more = [" | Sequence[str]"] * (name in LISTS) + [" | Mapping[str, Any]"] * (name in MAPPINGS)
+    return kind_of(field).__name__ + "".join(more)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is dataclasses.MISSING:
+        return ""
+    return int(field.default) if field.name in NUMBERS else field.default
+
+
+def documented(command: str) -> Callable[[Function], Function]:
+    """Gives a function the arguments of a command, and their help.
+
+    An unknown argument is a UserError then, which names the likely one.
     """
 
     def decorate(function: Function) -> Function:
-        overloads = get_overloads(function)
-        signature = inspect.signature(like or (overloads[-1] if overloads else function))
-        returned = inspect.signature(function).return_annotation
-        signature = signature.replace(return_annotation=returned)
+        signature = signature_of(command)
         parameters = signature.parameters
 
         @functools.wraps(function)
@@ -70,9 +126,12 @@ def documented(
                     raise UserError(f"shoal.{command} has no argument {name}{hint}")
             bound = signature.bind(*positional, **given)
             bound.apply_defaults()
-            return function(*bound.args, **bound.kwargs)
+            return function(**bound.arguments)
 
-        called.__signature__ = signature  # type: ignore[attr-defined]
+        returned = inspect.signature(function).return_annotation
+        called.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            return_annotation=returned
+        )
         lines = ["", "Arguments, which are the flags of the command line:"]
         for group in GROUPS:
             fields = [field for field in group.fields if field.name in parameters]

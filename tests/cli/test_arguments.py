@@ -3,6 +3,7 @@
 import inspect
 import pathlib
 import typing
+from collections import abc
 from types import SimpleNamespace
 
 import pytest
@@ -56,7 +57,7 @@ def cases():
     for command in (*COMMANDS, "check"):
         taken = {field.name for field in fields_of(command)}
         for name, each in inspect.signature(getattr(shoal, command)).parameters.items():
-            annotation = eval(each.annotation, vars(shoal.api))
+            annotation = eval(each.annotation, {**vars(abc), **vars(calls)})
             # Models and data by value have tests of their own.
             if name in taken and annotation is not calls.Data:
                 yield pytest.param(command, name, annotation, id=f"{command}-{name}")

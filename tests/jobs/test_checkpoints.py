@@ -50,8 +50,11 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
         assert total == [10 * sequence for sequence in pushed]
         assert 5 <= min(pushed) <= max(pushed) == early.version <= min(pushed) + 1
         assert 10 * min(pushed) <= sum(counts.values()) <= 10 * max(pushed)
+        (tmp_path / "saved" / "trained.json.gz" / "in-its-way").mkdir(parents=True)
         job.open("step-10")
         ended = job.ended().succeeded()
+    (told,) = (text for text in ended.result["messages"] if "--only-new cannot follow" in text)
+    assert "trained.json.gz" in told
     found = numbers(root)
     assert len(found) == 2
     assert [each["number"] for each in ended.result["checkpoints"]["kept"]] == found

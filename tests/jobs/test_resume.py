@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import shoal
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import folder_name
 from shoal.proto import faults
@@ -33,7 +34,7 @@ def trained_as_the_audit_says(output, records, apart):
     assert [*counts.values()].count(2) <= twice
 
 
-def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_path):
+def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_path, monkeypatch):
     training, validation = numbered
     with RunningJob(
         "train",
@@ -53,8 +54,10 @@ def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_
         job.wait_taken()
         job.kill_whole()
         apart = job.pushes_apart()
-        done = resume(job.folder, servers="3", workers="2")
-        assert done.returncode == 0, done.stdout + done.stderr
+        monkeypatch.setenv("SHOAL_TEST_GATE", f"{job.folder.path}.gate")
+        with pytest.raises(shoal.UserError, match="has no argument epoch: the job keeps it"):
+            shoal.resume(job.folder.path, epoch=3)
+        assert shoal.resume(job.folder.path, servers=3, workers=2).state == "succeeded"
         report = audited(job.folder)
         result = json.loads(job.folder.result.read_text())
         again = resume(job.folder)

@@ -25,7 +25,6 @@ def server():
     made, port = serving.serve(
         {
             methods.GET_STACKS: lambda request: process_stacks("ps-0"),
-            methods.PROFILE: lambda request: pb.ProcessStacks(samples=round(request.seconds)),
         },
         "127.0.0.1:0",
         2,
@@ -129,44 +128,11 @@ def test_what_is_being_started_is_not_asked():
     stacks.close()
 
 
-def test_a_profile_is_of_one_process_and_beside_the_stacks(asked):
-    _, stacks = asked(patience=60.0)
-    assert stacks.profile("ps", 0, 7.0).samples == 7
-    assert stacks.profile("master", 0, 0.1).samples
-    found = []
-    asking = threading.Thread(target=lambda: found.append(stacks.profile("worker", 0, 0.1)))
-    asking.start()
-    reply = pb.HeartbeatReply()
-    while not reply.profile_wanted:
-        stacks.heard(Start(w(0), 0), pb.HeartbeatRequest(), reply)
-    assert (reply.profile_seconds, reply.stacks_wanted) == (0.1, 0)
-    # A question for its stacks meanwhile is another one.
-    looking = threading.Thread(target=stacks.of, args=("worker", 0))
-    looking.start()
-    answer(stacks, 0)
-    looking.join()
-    told = pb.ProcessStacks(samples=5, question=reply.profile_wanted)
-    stacks.heard(Start(w(0), 0), pb.HeartbeatRequest(profile=told), reply)
-    asking.join()
-    assert (found[0].process, found[0].samples) == ("worker-0", 5)
-    assert reply.profile_wanted == 0
-    for which in (("", 0, 1.0), ("worker", 0, 0.0), ("worker", 0, 601.0)):
-        with pytest.raises(WireError, match="a profile is of one process, over up to 600 seconds"):
-            stacks.profile(*which)
-
-
-def asked_for(stacks):
-    """The profile that worker 0 is asked for; 0: none."""
-    reply = pb.HeartbeatReply()
-    stacks.heard(Start(w(0), 0), pb.HeartbeatRequest(), reply)
-    return reply.profile_wanted
-
-
 def test_who_asks_does_not_hold_up_the_end_of_the_job(asked):
     _, stacks = asked(patience=60.0)
-    asker = threading.Thread(target=stacks.profile, args=("worker", 0, 600.0))
+    asker = threading.Thread(target=stacks.of, args=("worker", 0))
     asker.start()
-    while not asked_for(stacks):
+    while not beat(stacks, 0):
         pass
     stacks.close()
     asker.join()
@@ -180,34 +146,9 @@ def test_so_many_may_ask_that_threads_are_left_for_the_job(asked):
         asker.start()
         while beat(stacks, 0) == question:
             pass
-    for ask in (lambda: stacks.profile("ps", 0, 1.0), stacks.of):
-        with pytest.raises(WireError, match="answers 4 questions for stacks and profiles already"):
-            ask()
+    with pytest.raises(WireError, match="answers 4 questions for stacks already"):
+        stacks.of()
     stacks.close()
     for asker in askers:
         asker.join()
-    assert stacks.profile("master", 0, 1.0).process == "master"
-
-
-def test_a_second_profile_of_one_process_at_a_time_is_refused(asked):
-    _, stacks = asked(patience=60.0)
-    seconds = {}
-
-    def profile(worker):
-        return threading.Thread(target=stacks.profile, args=("worker", worker, 500.0 + worker))
-
-    askers = [profile(worker) for worker in (0, 1)]
-    for worker, asker in enumerate(askers):
-        asker.start()
-        reply = pb.HeartbeatReply()
-        while not reply.profile_wanted:
-            stacks.heard(Start(w(worker), 0), pb.HeartbeatRequest(), reply)
-        seconds[worker] = reply.profile_seconds
-    assert seconds == {0: 500.0, 1: 501.0}  # each its own
-    with pytest.raises(WireError, match=r"another profile of worker-1 is under way: .* in \d+ s"):
-        stacks.profile("worker", 1, 5.0)
-    stacks.close()
-    for asker in askers:
-        asker.join()
-    # Afterwards there is room for the next.
-    assert stacks.profile("worker", 1, 5.0).problem == "the job ends"
+    assert stacks.of("master")[0].process == "master"

@@ -1,7 +1,5 @@
 """What a worker tells of its threads when the master asks."""
 
-import threading
-
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import told_stacks
 from shoal.worker.told_stacks import ToldStacks
@@ -13,7 +11,7 @@ def failing(*_):
 
 def test_stacks_that_cannot_be_told_are_an_answer_and_no_failure(monkeypatch):
     monkeypatch.setattr(told_stacks, "process_stacks", failing)
-    told = ToldStacks(0, 0, threading.Event())
+    told = ToldStacks(0, 0)
     assert told.asked(pb.HeartbeatReply(stacks_wanted=7))
     request = pb.HeartbeatRequest()
     told.fill(request)

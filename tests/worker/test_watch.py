@@ -107,7 +107,7 @@ def master(connect):
         def __init__(self):
             self.beats, self.failures = [], []
             self.ready, self.refused = True, 0
-            self.stacks_wanted = self.profile_wanted = 0
+            self.stacks_wanted = 0
             handlers = {methods.HEARTBEAT: self._beat, methods.REPORT_FAILURE: self._failed}
             self._server, port = serving.serve(handlers, "127.0.0.1:0", 4)
             self.connection = connect(f"127.0.0.1:{port}")
@@ -117,8 +117,6 @@ def master(connect):
             return pb.HeartbeatReply(
                 step_limit_seconds=0.01,
                 stacks_wanted=self.stacks_wanted,
-                profile_wanted=self.profile_wanted,
-                profile_seconds=0.05,
             )
 
         def _failed(self, request):
@@ -248,15 +246,3 @@ def test_a_worker_tells_its_stacks_at_once_and_once_a_question(master, standing)
     master.stacks_wanted = 18
     heartbeat.beat()
     assert master.beats[-1].stacks.question == 18
-
-
-def test_a_worker_looks_at_its_threads_for_a_while_and_tells_it_once(master):
-    heartbeat = beating(master, Progress())
-    master.profile_wanted = 21
-    while not master.beats or not master.beats[-1].HasField("profile"):
-        heartbeat.beat()
-    for _ in range(3):
-        heartbeat.beat()
-    (told,) = [beat.profile for beat in master.beats if beat.HasField("profile")]
-    assert (told.process, told.incarnation, told.question) == ("worker-3", 1, 21)
-    assert told.samples
