@@ -98,7 +98,7 @@ function tilesOf(facts) {
   const machine = facts.machine;
   if (machine?.cores != null) tiles.push(["machine", machine.cores.toFixed(1), `of ${plural(machine.of_cores, "core")}, ${bytes(machine.bytes)} of ${bytes(machine.of_bytes)}`]);
   tiles.push([facts.ended ? "took" : "running for", facts.seconds == null ? "–" : clock(facts.seconds)]);
-  if (facts.time_left) tiles.push(["time left", facts.time_left]);
+  if (facts.time_left) tiles.push(["time left, about", facts.time_left.replace("about ", "")]);
   if (facts.bad_records) tiles.push(["bad records", count(facts.bad_records), "", "bad"]);
   if (facts.left_out) tiles.push(["left out", count(facts.left_out), "minibatches, not finite", "bad"]);
   return tiles;
