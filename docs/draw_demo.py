@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.main import main
-from shoal.client.display import LiveDisplay, block
+from shoal.client.display import LiveDisplay
+from shoal.client.drawn import block
 from shoal.client.local import run_job
 from shoal.config.job import JobConfig
 from shoal.proto import shoal_pb2 as pb

@@ -111,7 +111,9 @@ class Recorder:
             due, first = 0.0, math.inf
             while not self._ended.is_set():
                 now = time.monotonic()
-                if self._look(now >= due) and now >= due:
+                # A job that has ended has its last row below.
+                is_due = now >= due and not self._job.look(_phase).ended
+                if self._look(is_due) and is_due:
                     first = min(first, now)
                     due = now + pause(self._seconds, now - first)
                 wait = due - time.monotonic()

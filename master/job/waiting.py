@@ -44,6 +44,8 @@ def waits_for(job: Job) -> str:
         if here < least:
             return f"{least} workers (--min-workers), of which {here} are here"
         return "the first training step, for which TensorFlow compiles the model"
+    if phase == Phase.CONFIRMING:
+        return "the servers to say that they have every update"
     if slow := next((each for each in workers if each.slow_at), None):
         return f"{slow.id} to get on with {slow.slow_at}"
     return ""

@@ -117,7 +117,7 @@ class WorkerLifecycle:
         member.draining = member.given_back = True
         for each in (self._clocks, self._updates):
             each.leave(member.id)
-        self._record.note(now, f"{member.id} is given back: there is nothing left for it to do")
+        self._record.note(now, f"{member.id} ends: no work is left for it")
 
     def call_back(self, now: float) -> None:
         """Those that were given back are needed again."""

@@ -18,7 +18,8 @@ from shoal.base.libraries import library
 from shoal.base.words import near
 from shoal.client import local_jobs
 from shoal.client.compare import METRIC, Compared, compared, differing_flags, jobs_of
-from shoal.client.display import ENDED, Display, default_display
+from shoal.client.display import Display, default_display
+from shoal.client.drawn import ENDED
 from shoal.client.finding import on_kubernetes
 from shoal.client.following import POLL_SECONDS, Interruptions
 from shoal.client.local import resume_job

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.base.job_folder import JobFolder
 from shoal.client import local_jobs, local_master
-from shoal.client.display import Display, default_display, status_text
+from shoal.client.display import Display, default_display
+from shoal.client.drawn import status_text
 from shoal.client.following import Interruptions
 from shoal.config.job import JobConfig
 from shoal.errors import UserError

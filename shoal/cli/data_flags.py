@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 import click.core
 
+from shoal.base.words import near
 from shoal.client.checks import DATA_FIELDS
 from shoal.config.flags import default_of, flag, kind_of, value_of
 from shoal.config.options import GROUPS
@@ -168,7 +169,10 @@ class GroupedCommand(click.Command):
         except click.NoSuchOption as error:
             commands = _commands_with(ctx, error.option_name)
             if not commands:
-                raise
+                # Click counts the dashes, in which all flags are alike.
+                name, close = error.option_name.strip("-"), error.possibilities or ()
+                close = [each for each in close if near(name, [each.strip("-")])]
+                raise click.NoSuchOption(error.option_name, None, close, ctx) from error
             raise click.UsageError(
                 f"shoal {ctx.info_name} has no flag {error.option_name}. It is a flag of shoal "
                 f"{' and '.join(', '.join(commands).rsplit(', ', 1))}",
@@ -197,7 +201,7 @@ def _commands_with(context: click.Context, name: str) -> list[str]:
     return [
         name_of_command
         for name_of_command, command in parent.command.commands.items()
-        if any(name in parameter.opts for parameter in command.params)
+        if any(name in (*each.opts, *each.secondary_opts) for each in command.params)
     ]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from shoal.cli.data_flags import GroupedOption
-from shoal.client.plain import echo
+from shoal.client.plain import echo, may_fail
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED
 
 EVENTS = click.option(
@@ -76,11 +76,13 @@ def follow(run: Callable[[Any], Any], watching: Watching) -> None:
         except JobFailedError as error:
             if lines is not None:
                 lines.failed(str(error), EXIT_JOB_FAILED)
-            echo(f"Error: {error}", err=True)
+            with may_fail():
+                echo(f"Error: {error}", err=True)
             sys.exit(EXIT_JOB_FAILED)
         except KeyboardInterrupt:
             sys.exit(EXIT_INTERRUPTED)
         if lines is not None:
             lines.ended(result)
-        print_report(result)
+        with may_fail():
+            print_report(result)
         sys.exit(result.exit_code)

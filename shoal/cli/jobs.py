@@ -246,20 +246,22 @@ def compare(jobs: tuple[str, ...], as_json: bool) -> None:
 
 
 @command
-@click.argument("job")
+@click.argument("job", default="")
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Default: any free one.")
 @click.option("--open/--no-open", "browser", default=None, help="In a browser, or not.")
 def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None:
-    """Show a job in the browser, while it runs or after its end."""
+    """Show a job in the browser, while it runs or after its end. Without JOB, a list of jobs."""
+    from shoal.dashboard.jobs import Here, InCluster, Listing
     from shoal.dashboard.run import run
     from shoal.dashboard.source import ClusterSource, LocalSource, Source
 
-    source: Source
-    if (folder := here(job, namespace)) is not None:
+    source: Source | None = None
+    listing: Listing = InCluster(namespace) if namespace else Here()
+    if job and (folder := here(job, namespace)) is not None:
         source = LocalSource(folder)
-    else:
-        source = ClusterSource(on_kubernetes(job, namespace)[1])
-    run(source, port, browser=browser)
+    elif job:
+        listing, source = InCluster(namespace), ClusterSource(on_kubernetes(job, namespace)[1])
+    run(listing, source, port, browser=browser)
 
 
 @command

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.base.words import duration
-from shoal.client.display import block
+from shoal.client.drawn import block
 from shoal.client.explaining import ask_master
 from shoal.client.scaling import have, rebalanced
 from shoal.client.stacks import stacks_of

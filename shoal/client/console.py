@@ -19,3 +19,7 @@ class PlainConsole(Console):
         """See Console."""
         for each in super().render(renderable, options):
             yield each if each.control else Segment(plain(each.text), each.style)
+
+    def on_broken_pipe(self) -> None:
+        """See Console; it is called while the error is handled, and rich would end the program."""
+        raise

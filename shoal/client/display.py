@@ -10,22 +10,21 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TextIO
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.words import counted
 from shoal.client.console import PlainConsole
 from shoal.client.course import Course
-from shoal.client.plain import plain
+from shoal.client.drawn import block, status_text
+from shoal.client.plain import may_fail, plain
 from shoal.client.report import metrics_text
-from shoal.client.stages import bound_and_step
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
@@ -36,12 +35,8 @@ LINE_SECONDS = 5.0
 SAME_SECONDS = 60.0
 """Between two log lines that say the same."""
 
-BAR_COLUMNS = 24
-
 FAILED = ": the job failed: "
 """In the master's message of a failure, which status and result have too."""
-
-ENDED = ("succeeded", "degraded", "failed", "stopped")
 
 
 def default_display(verbose: int | str = "auto") -> Display:
@@ -71,6 +66,16 @@ class Display(ABC):
         self._trouble = ""
         self._evaluated: int | None = None
         self._course = Course()
+        self._gone = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody sees it any more: a terminal was closed, or a pipe's reader has ended."""
+        return self._gone
+
+    def _printing(self) -> AbstractContextManager[None]:
+        """What is printed inside may fail; the display is then gone."""
+        return may_fail(lambda: setattr(self, "_gone", True))
 
     def __enter__(self) -> Display:
         return self
@@ -139,6 +144,11 @@ class WrappedDisplay(Display):
         super().__init__()
         self._inner = inner
 
+    @property
+    def gone(self) -> bool:
+        """See Display."""
+        return self._inner.gone
+
     def __enter__(self) -> Display:
         self._inner.__enter__()
         return self
@@ -184,7 +194,8 @@ class LineDisplay(Display):
         text = plain(text)
         if text != self._told:
             self._told = text
-            print(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream, flush=True)
+            with self._printing():
+                print(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream, flush=True)
 
     def draw(self, status: pb.JobStatus) -> None:
         """A line if one is due: at a change, every few seconds, later if it says the same."""
@@ -209,21 +220,25 @@ class LiveDisplay(Display):
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Display:
-        self._live.start()
+        with self._printing():
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        with self._printing():
+            self._live.stop()
 
     def event(self, text: str) -> None:
         """One line above the block."""
         if text != self._told:
             self._told = text
-            self._console.print(Text(f"{time.strftime('%H:%M:%S')} {text}"))
+            with self._printing():
+                self._console.print(Text(f"{time.strftime('%H:%M:%S')} {text}"))
 
     def draw(self, status: pb.JobStatus) -> None:
         """Draw the block anew."""
-        self._live.update(block(status, self._course), refresh=True)
+        with self._printing():
+            self._live.update(block(status, self._course), refresh=True)
 
 
 def new_messages(before: Sequence[str], now: Sequence[str]) -> list[str]:
@@ -236,114 +251,3 @@ def new_messages(before: Sequence[str], now: Sequence[str]) -> list[str]:
         if list(before[len(before) - shared :]) == list(now[:shared]):
             return list(now[shared:])
     return [text for text in now if text not in before]
-
-
-def _progress(status: pb.JobStatus) -> tuple[str, int, int]:
-    """(what is counted, done, total)."""
-    if status.tasks_total:
-        return "tasks", status.tasks_done, status.tasks_total
-    return "records", status.records_done, status.records_total
-
-
-def _figures(status: pb.JobStatus, course: Course) -> dict[str, str]:
-    """The numbers worth showing now, by name.
-
-    How fast it goes only while it does, so that nothing here contradicts the report.
-    """
-    figures = {}
-    if status.ledger.total:
-        epoch = min(status.epoch + 1, status.epochs)
-        figures["epoch"] = f"{epoch}/{status.epochs}"
-    if status.state in ("training", "predicting"):
-        figures["samples/s"] = f"{status.samples_per_second:,.0f}"
-    if course.loss is not None:
-        figures["loss"] = f"{course.loss:.4f}"
-    if status.state in ENDED:
-        return figures
-    # Those that are given back, or beyond `shoal scale`, are about to end.
-    alive = min(status.workers_alive, status.workers_wanted)
-    figures["workers"] = f"{alive}/{status.workers_wanted}"
-    figures["servers"] = f"{status.servers_alive}/{status.servers_wanted}"
-    if status.ledger.total and status.state == "training":
-        figures["staleness"] = f"{status.mean_staleness:.2f}"
-    return figures
-
-
-def _troubles(status: pb.JobStatus) -> list[str]:
-    """What went wrong so far, and the job goes on."""
-    troubles = []
-    if status.left_out:
-        troubles.append(f"{counted(status.left_out, 'minibatch', 'minibatches')} left out")
-    if status.bad_records:
-        troubles.append(counted(status.bad_records, "bad record"))
-    return troubles
-
-
-def _waiting(status: pb.JobStatus) -> str:
-    if not status.waits_for:
-        return ""
-    return f"waiting for {status.waits_for}" + (
-        f": {status.waits_progress}" if status.waits_progress else ""
-    )
-
-
-def status_text(status: pb.JobStatus, course: Course) -> str:
-    """The status in one line."""
-    if status.state == "starting" or (status.waits_for and course.loss is None):
-        return f"{status.state}: {_waiting(status)}" if status.waits_for else status.state
-    unit, done, total = _progress(status)
-    # Before the data are known, the tasks are not those of the user.
-    known = status.ledger.total or status.records_total
-    parts = [f"{unit} {done:,}/{total:,}"] if known else []
-    parts += [f"{name} {value}" for name, value in _figures(status, course).items()]
-    parts += _troubles(status)
-    parts += [f"{course.time_left} left"] if course.time_left else []
-    parts += [_waiting(status)] if status.waits_for else []
-    return f"{status.state}: {', '.join(parts)}" if parts else status.state
-
-
-def block(status: pb.JobStatus, course: Course | None = None) -> Group:
-    """The status as the live display's block: lines that keep their places, none of them wrapped.
-
-    course: what is known of the job's course; without one, of this status alone.
-    """
-    if course is None:
-        course = Course()
-        course.update(status, 0.0)
-    unit, done, total = _progress(status)
-    head = Table.grid(padding=(0, 2))
-    cells: list[Text | ProgressBar] = [
-        Text(status.job_name, style="bold", no_wrap=True, overflow="ellipsis"),
-        Text(status.state, style="cyan", no_wrap=True),
-    ]
-    if status.state != "starting" and total:
-        cells.append(ProgressBar(total=total, completed=done, width=BAR_COLUMNS))
-        cells.append(Text(f"{done:,}/{total:,} {unit}", no_wrap=True))
-    cells.append(Text(f"{status.seconds:.0f} s", no_wrap=True))
-    head.add_row(*cells)
-    lines: list[Table | Text] = [head]
-    if status.state != "starting":
-        figures = Table.grid(padding=(0, 2))
-        named = _figures(status, course)
-        if course.time_left:
-            named["left"] = course.time_left
-        figures.add_row(*(Text(name, style="dim", no_wrap=True) for name in named))
-        figures.add_row(*(Text(value, no_wrap=True) for value in named.values()))
-        lines.append(figures)
-    if status.trouble:
-        lines.append(_line(status.trouble, "bold red"))
-    if waiting := _waiting(status):
-        lines.append(_line(waiting, "yellow"))
-    if troubles := ", ".join(_troubles(status)):
-        lines.append(_line(troubles, "bold red"))
-    if status.state == "training":
-        found = status.diagnosis
-        told = bound_and_step(found.bound_by, found.evidence, found.advice, status.stage_seconds)
-        lines += [_line(text, "dim") for text in told if text]
-    if status.HasField("last_evaluation"):
-        lines.append(_line(metrics_text(status.last_evaluation.metrics, course.best), "green"))
-    return Group(*lines)
-
-
-def _line(text: str, style: str) -> Text:
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")

@@ -44,12 +44,16 @@ class Interruptions:
             signal.signal(number, handler)
 
     def stop(self) -> None:
-        """As a first signal does: have the job stop."""
-        self.count += 1
+        """As a first signal does: have the job stop; once more changes nothing."""
+        self.count = max(self.count, 1)
 
     def kill(self) -> None:
         """As a second signal does: have the job killed at once."""
         self.count += 2
 
-    def _received(self, _number: int, _frame: FrameType | None) -> None:
-        self.count += 1
+    def _received(self, number: int, _frame: FrameType | None) -> None:
+        # A terminal that closes may tell so twice: as the shell ends, and as the terminal does.
+        if number == signal.SIGHUP:
+            self.stop()
+        else:
+            self.count += 1

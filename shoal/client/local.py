@@ -147,7 +147,7 @@ def _follow(
 
     doubts: warnings that are shown first. resume: names a resumption of the job.
     """
-    before = _identity(folder.result)
+    before, began = _identity(folder.result), time.monotonic()
     with (
         _no_process_left(folder),
         display,
@@ -160,7 +160,8 @@ def _follow(
             display.event(f"warning: {doubt}")
         with pool or contextlib.nullcontext():
             code = _Run(folder, config, display, interruptions, pool, resume, before).follow()
-    return _result(config, folder, code, interruptions.count > 0, before)
+    seconds = time.monotonic() - began
+    return _result(config, folder, code, before, seconds if interruptions.count else None)
 
 
 @contextlib.contextmanager
@@ -266,6 +267,8 @@ class _Run:
                 self._connection.close()
 
     def _must_kill(self) -> bool:
+        if self._display.gone:
+            self._interruptions.stop()
         if self._interruptions.count and self._stopping_since is None:
             self._stopping_since = time.monotonic()
             self._display.event("stopping; interrupt again to kill the job at once")
@@ -337,20 +340,22 @@ def _result(
     config: JobConfig,
     folder: JobFolder,
     code: int,
-    interrupted: bool,
     before: tuple[int, int] | None,
+    interrupted: float | None,
 ) -> JobResult:
     """The job's own result, or one for a job that was killed on request.
 
     before: `_identity` of an earlier result, which a refused resumption leaves in its place.
+    interrupted: seconds that it ran until then; None if nobody interrupted it.
 
     Raises JobFailedError with the end of the master's log if it died, or refused to run.
     """
     if _identity(folder.result) != before:
         with contextlib.suppress(OSError, ValueError):
             return JobResult.read(folder.result)
-    if interrupted:
-        return JobResult(config.job_name, config.command, "stopped", folder.path)
+    if interrupted is not None:
+        name, path = config.job_name, folder.path
+        return JobResult(name, config.command, "stopped", path, seconds=interrupted)
     log = folder.logs / "master.log"
     try:
         with log.open(errors="replace") as file:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.display import block
+from shoal.client.drawn import block
 from shoal.client.local_jobs import processes_table, running, state_of, way_on
 from shoal.client.processes import process_of
 from shoal.client.scaling import have, rebalanced

@@ -16,7 +16,8 @@ from rich.jupyter import JupyterMixin
 from rich.text import Text
 
 from shoal.base.words import counted
-from shoal.client.display import Display, block
+from shoal.client.display import Display
+from shoal.client.drawn import block
 from shoal.client.plain import plain
 from shoal.proto import shoal_pb2 as pb
 

@@ -5,6 +5,13 @@ With an escape character in it, it could change the terminal's title, colors or 
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+
 import click
 
 _CONTROLS = dict.fromkeys(
@@ -15,6 +22,28 @@ _CONTROLS = dict.fromkeys(
 def plain(text: str) -> str:
     """The text without control characters but the ends of lines and tabs."""
     return text.translate(_CONTROLS)
+
+
+@contextlib.contextmanager
+def may_fail(gone: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """What is printed inside may come to nobody, as the terminal or the pipe's reader is gone.
+
+    Then gone() is called. All that is printed from now on goes nowhere, and does not fail.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # one that is no file
+                poll = select.poll()
+                poll.register(stream.fileno(), 0)
+                if poll.poll(0):  # hung up, or without a reader
+                    os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+        gone()
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -162,6 +162,8 @@ class Following:
             self._tell(f"warning: {self._folder.metrics} cannot be written: {error.strerror}")
 
     def _must_give_up(self) -> bool:
+        if self.display.gone:
+            self._interruptions.stop()
         if self._interruptions.count and self._stopping_since is None:
             self._stopping_since = time.monotonic()
             self.display.event("stopping; interrupt again to delete the job at once")

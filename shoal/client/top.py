@@ -16,7 +16,7 @@ from rich.text import Text
 
 from shoal.base.words import counted, duration, size
 from shoal.client.course import Course
-from shoal.client.display import block
+from shoal.client.drawn import block
 from shoal.client.stages import shares
 from shoal.proto import shoal_pb2 as pb
 

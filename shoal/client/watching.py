@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from rich.console import Console, Group
 from rich.live import Live
 
-from shoal.client.display import ENDED
+from shoal.client.drawn import ENDED
 from shoal.client.top import Seen, page
 from shoal.errors import UserError
 from shoal.proto import methods

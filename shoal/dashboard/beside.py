@@ -10,7 +10,6 @@ import contextlib
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.client.display import Display, WrappedDisplay
 from shoal.config.job import JobConfig
+from shoal.dashboard.jobs import Here, InCluster, Jobs
 from shoal.dashboard.run import check_installed, listening, server_of, url_of
 from shoal.dashboard.source import ClusterSource, LocalSource, Source
 from shoal.dashboard.watch import Watch
@@ -47,18 +47,16 @@ class SeenWatch(Watch):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source, followed=True)
-        self._asked: float | None = None
         self._end_told = False
         self.end_seen = threading.Event()
 
     @property
     def open(self) -> bool:
         """Whether somebody may have the page open."""
-        return self._asked is not None and time.monotonic() - self._asked < LATELY_SECONDS
+        return self.unasked < LATELY_SECONDS
 
     def facts(self) -> dict[str, Any]:
         """See Watch."""
-        self._asked = time.monotonic()
         told = super().facts()
         self._end_told = bool(told.get("ended"))
         return told
@@ -101,7 +99,9 @@ class PageDisplay(WrappedDisplay):
             return
         watch = self._page.enter_context(SeenWatch(source))
         port, token = self._listener.getsockname()[1], secrets.token_urlsafe(24)
-        server = server_of(watch, token, port)
+        listing = InCluster(config.namespace) if config.image else Here()
+        jobs = self._page.enter_context(Jobs(listing, watch))
+        server = server_of(jobs, token, port)
         # Not in the main thread, uvicorn leaves signals alone: Ctrl-C is the job's.
         serving = threading.Thread(
             target=server.run,

@@ -148,9 +148,26 @@ class Course:
         older.points += self._loss.points
         self._loss = older
 
-    def ended(self, evaluations: Sequence[Mapping[str, Any]], messages: Iterable[str]) -> None:
-        """The job has ended, and its result tells these."""
+    def last(self) -> dict[str, Any]:
+        """The seconds and the ledger of the last that is known; neither where nothing is."""
+        known = [each.last for each in self.lanes.values()]
+        if not self._ledger.points:
+            return {"seconds": max(known)} if known else {}
+        at, counts = self._ledger.points[-1]
+        ledger = {"total": sum(counts), **dict(zip(LEDGER, counts, strict=True))}
+        return {"seconds": max([at, *known]), "ledger": ledger}
+
+    def ended(
+        self,
+        evaluations: Sequence[Mapping[str, Any]],
+        messages: Iterable[str],
+        seconds: float | None = None,
+    ) -> None:
+        """The job has ended, and its result tells these; seconds: None if it has none."""
+        if seconds is None:
+            seconds = self.last().get("seconds", 0.0)
         for lane in self.lanes.values():
+            lane.until(seconds)
             lane.close()
         if not self.by_journal:
             for each in evaluations:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shoal.base.tracebacks import own_lines
 from shoal.client.course import Course as Pace
-from shoal.client.display import ENDED
+from shoal.client.drawn import ENDED
 from shoal.client.stages import bound_and_step, shares
 from shoal.dashboard.course import LEDGER
 from shoal.proto import shoal_pb2 as pb
-from shoal.result import JobResult
+from shoal.result import COMPLETE, JobResult
 
 THREADS = {
     "input": ("read", "feed", "feed_batch"),
@@ -27,6 +28,28 @@ SPEEDS = ("pulls", "pushes", "cores")
 
 SPEED_SECONDS = 5.0
 """Over which these are counted, at least."""
+
+
+class Rates:
+    """How fast counts of processes grow."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[float, int, Mapping[str, float]]] = {}
+
+    def of(
+        self, name: str, at: float, course: int, counts: Mapping[str, float]
+    ) -> dict[str, float]:
+        """Of each count in a second, by its name; empty while that is not known.
+
+        at: in seconds of any clock. course: differs for a process that begins to count anew.
+        """
+        began, same, before = self._before.get(name, (at, course, counts))
+        if same != course:
+            began, before = at, counts
+        took = at - began
+        if not took or took >= SPEED_SECONDS:
+            self._before[name] = at, course, counts
+        return {n: (count - before[n]) / took for n, count in counts.items()} if took > 0 else {}
 
 
 def stage_bars(stage_seconds: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -81,10 +104,8 @@ def _tables(servers: Iterable[pb.ServerView]) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found)]
 
 
-def of_status(
-    status: pb.JobStatus, pace: Pace, speeds: Mapping[int, Mapping[str, float]]
-) -> dict[str, Any]:
-    """A job that runs. speeds: `pulls`, `pushes` and `cores` of a second, by server."""
+def of_status(status: pb.JobStatus, pace: Pace) -> dict[str, Any]:
+    """A job that runs."""
     found = status.diagnosis
     bound = bound_and_step(found.bound_by, found.evidence, found.advice, status.stage_seconds)
     workers = [
@@ -110,7 +131,6 @@ def of_status(
             "version": each.told.version,
             "rows": sum(table.rows for table in each.told.tables),
             "bytes": sum(table.memory_bytes for table in each.told.tables),
-            **{name: speeds.get(each.server, {}).get(name) for name in SPEEDS},
         }
         for each in status.servers
     ]
@@ -124,7 +144,6 @@ def of_status(
         "seconds": status.seconds,
         "epoch": min(status.epoch + 1, status.epochs) if status.ledger.total else 0,
         "epochs": status.epochs,
-        "tasks": [status.tasks_done, status.tasks_total],
         "records": [status.records_done, status.records_total],
         "ledger": {n: getattr(status.ledger, n) for n in ("total", *LEDGER)},
         "samples_per_second": status.samples_per_second,
@@ -141,7 +160,6 @@ def of_status(
         "stages": stage_bars(status.stage_seconds),
         "bottleneck": bound[0],
         "advice": bound[1],
-        "output": "",
     }
 
 
@@ -156,7 +174,7 @@ def over(last: Mapping[str, Any] | None) -> dict[str, Any]:
     for name in ("workers", "servers"):
         # Not in place: the page may be told of the last status right now.
         seen[name] = [each | gone | dict.fromkeys(SPEEDS) for each in seen.get(name, ())]
-    return seen
+    return seen | {"machine": None, "time_left": ""}
 
 
 def of_result(result: JobResult, last: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -167,33 +185,44 @@ def of_result(result: JobResult, last: Mapping[str, Any] | None) -> dict[str, An
     by, evidence, advice = (told.get(name, "") for name in ("bound_by", "evidence", "advice"))
     bound = bound_and_step(by, evidence, advice, result.stage_seconds)
     ledger = {name: result.ledger.get(name, 0) for name in ("total", *LEDGER)}
+    tables = [
+        {
+            "name": name,
+            "rows": told["rows"],
+            "bytes": told["memory_bytes"],
+            "counted": told["counting"],
+            "removed": told["expired"] + told["evicted"],
+        }
+        for name, told in sorted(result.tables.items())
+    ]
+    failure = result.failure or {}
+    trace = failure.get("traceback") if failure.get("kind") == "USER_CODE" else ""
     return {
         "loss": None,
         "epoch": 0,
         "epochs": 0,
-        "tasks": [0, 0],
         "workers": [],
         "servers": [],
-        "tables": [],
         **seen,
+        "tables": tables,
         "state": result.state,
         "ended": True,
         "waits_for": "",
         "waits_progress": "",
         "trouble": "",
-        "failure": str(result.failure["message"]) if result.failure else "",
+        "failure": str(failure.get("message", "")),
+        "cause": own_lines(trace) if trace else "",
         "seconds": result.seconds,
         "records": [result.records, result.records],
         "ledger": ledger,
         "samples_per_second": result.samples_per_second,
         "staleness": float(result.staleness.get("mean") or 0.0),
         "version": round(sum(versions) / len(versions)) if versions else 0,
-        "time_left": "",
         "workers_wanted": 0,
         "bad_records": len(result.bad_records),
         "left_out": result.left_out.get("minibatches", 0),
         "stages": stage_bars(result.stage_seconds),
         "bottleneck": bound[0],
         "advice": bound[1],
-        "output": result.output or "",
+        "output": result.output if result.output and result.state in COMPLETE else "",
     }

@@ -78,6 +78,11 @@ class Lane:
         if self._open:
             self.spans[-1].end = max(at, self.spans[-1].end)
 
+    @property
+    def last(self) -> float:
+        """When the process was last heard of."""
+        return max([span.end for span in self.spans] + [at for at, _ in self.marks], default=0.0)
+
     def close(self) -> None:
         """The process is at nothing any more, as the job has ended."""
         self._open = False

@@ -1,4 +1,4 @@
-"""The command `shoal dashboard`: serves the page of a job until it is interrupted."""
+"""The command `shoal dashboard`: serves the pages of jobs until it is interrupted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from html import escape
 from pathlib import Path
 from types import FrameType
@@ -22,19 +22,20 @@ from shoal.dashboard.source import Source
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.dashboard.watch import Watch
+    from shoal.dashboard.jobs import Jobs, Listing
 
 ADDRESS = "127.0.0.1"
 """The page is for who sits at this machine, or has come to it by ssh."""
 
 
-def run(source: Source, port: int, *, browser: bool | None) -> None:
-    """Show the job of a source until Ctrl-C or SIGTERM.
+def run(listing: Listing, source: Source | None, port: int, *, browser: bool | None) -> None:
+    """Show the jobs of a listing until Ctrl-C or SIGTERM, the job of a source first.
 
     port: to listen at; 0: any that is free. browser: open the page there; None: where there is a
     screen and a terminal. Raises UserError if the port is taken, or a library is missing.
     """
     check_installed("shoal dashboard")
+    from shoal.dashboard.jobs import Jobs
     from shoal.dashboard.watch import Watch
 
     if browser is None:
@@ -43,13 +44,15 @@ def run(source: Source, port: int, *, browser: bool | None) -> None:
     token = secrets.token_urlsafe(24)
     with (
         listening(port, "--port", "leave it out") as listener,
-        Watch(source) as watch,
+        Watch(source) if source else nullcontext() as named,
+        Jobs(listing, named) as jobs,
         tempfile.TemporaryDirectory() as own,
     ):
         port = listener.getsockname()[1]
-        server = server_of(watch, token, port)
+        server = server_of(jobs, token, port)
         url = url_of(token, port)
-        echo(f"the page of job {source.name}: {url}\nCtrl-C ends it")
+        what = f"page of job {source.name}" if source else f"list of jobs {listing.place}"
+        echo(f"the {what}: {url}\nCtrl-C ends it")
         sys.stdout.flush()
         if browser:
             _open(url, Path(own))
@@ -74,14 +77,14 @@ def url_of(token: str, port: int) -> str:
     return f"http://{ADDRESS}:{port}/?token={token}"
 
 
-def server_of(watch: Watch, token: str, port: int) -> Any:
+def server_of(jobs: Jobs, token: str, port: int) -> Any:
     """The server of the page, by uvicorn. token: who knows it may look. port: it is served at."""
     import uvicorn
 
     from shoal.dashboard.server import app_of
 
     config = uvicorn.Config(
-        app_of(watch, token, port),
+        app_of(jobs, token, port),
         log_level="warning",
         access_log=False,  # it would hold the token
         server_header=False,

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from shoal.dashboard.jobs import Jobs
 from shoal.dashboard.watch import Watch
 from shoal.errors import UserError
 
@@ -40,42 +42,44 @@ HEADERS = {
 Send = Callable[..., Any]
 
 
-def app_of(watch: Watch, token: str, port: int) -> Guard:
-    """The application that shows a job.
+def app_of(jobs: Jobs, token: str, port: int) -> Guard:
+    """The application that shows jobs: the list of them at /, one at /?job=NAME.
 
-    token: opens the page to those who know it. port: that of the page.
+    token: opens the pages to those who know it. port: that of the pages.
     """
 
     def page(request: Request) -> Response:
         if "token" in request.query_params:
             # So that it is not in the address and its history; from now on the cookie has it.
-            answer: Response = RedirectResponse("/", 303)
+            query = f"?{urlencode({'job': jobs.named.name})}" if jobs.named else ""
+            answer: Response = RedirectResponse(f"/{query}", 303)
             answer.set_cookie(cookie_of(port), token, httponly=True, samesite="lax", path="/")
             return answer
-        return Response((STATIC / "page.html").read_bytes(), media_type="text/html")
+        name = "page.html" if "job" in request.query_params else "jobs.html"
+        return Response((STATIC / name).read_bytes(), media_type="text/html")
 
-    def facts(request: Request) -> Response:
-        del request
-        return JSONResponse(watch.facts())
+    def of_job(tell: Callable[[Watch, Request], Any]) -> Callable[[Request], Response]:
+        """Answers with what is told of the job that a request names, or of the named one."""
 
-    def course(request: Request) -> Response:
-        del request
-        return JSONResponse(watch.course())
+        def answer(request: Request) -> Response:
+            try:
+                watch = jobs.watch(request.query_params.get("job", ""))
+            except UserError as error:
+                return PlainTextResponse(str(error), 404)
+            return JSONResponse(tell(watch, request))
 
-    def logs(request: Request) -> Response:
-        del request
-        return JSONResponse(_or_error(watch.logs))
+        return answer
 
-    def log(request: Request) -> Response:
-        name = request.path_params["name"]
-        return JSONResponse(_or_error(lambda: watch.log(name)))
+    def log(watch: Watch, request: Request) -> dict[str, Any]:
+        return _or_error(lambda: watch.log(request.path_params["name"]))
 
     routes = [
         Route("/", page),
-        Route("/facts", facts),
-        Route("/course", course),
-        Route("/logs", logs),
-        Route("/logs/{name}", log),
+        Route("/jobs", lambda _: JSONResponse(jobs.listed())),
+        Route("/facts", of_job(lambda watch, _: watch.facts())),
+        Route("/course", of_job(lambda watch, _: watch.course())),
+        Route("/logs", of_job(lambda watch, _: _or_error(watch.logs))),
+        Route("/logs/{name}", of_job(log)),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     return Guard(Starlette(routes=routes), token, port)

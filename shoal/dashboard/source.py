@@ -20,6 +20,8 @@ from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.thinned import ThinnedFile
 from shoal.client import local_jobs
 from shoal.client.following import CALL_SECONDS
+from shoal.client.report import log_of_failure
+from shoal.client.usage import Usage, machine, usage_of
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import methods
@@ -69,6 +71,15 @@ class Source(ABC):
     def teller(self) -> subprocess.Popen[str] | None:
         """A process that prints the course by the journal; None where it is not to be read."""
         return None
+
+    def usage(self) -> tuple[dict[str, Usage], tuple[Usage, int, int] | None]:
+        """What its processes use, by name, and their machine (see usage.py), where it is known."""
+        return {}, None
+
+    def log_of(self, failure: str) -> str:
+        """The name of the log that has a failure with this message; "" if that is not known."""
+        del failure
+        return ""
 
     @abstractmethod
     def losses(self) -> list[str]:
@@ -168,6 +179,15 @@ class LocalSource(Source):
             errors="replace",
             start_new_session=True,  # it ends with this process, not by Ctrl-C before it
         )
+
+    def usage(self) -> tuple[dict[str, Usage], tuple[Usage, int, int] | None]:
+        """See Source."""
+        return usage_of(self._folder.config), machine()
+
+    def log_of(self, failure: str) -> str:
+        """See Source."""
+        path = log_of_failure(self._folder, failure) if failure else None
+        return path.name if path is not None and path.is_file() else ""
 
     def losses(self) -> list[str]:
         """See Source."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import subprocess
 import threading
 import time
@@ -54,6 +55,7 @@ class Watch:
         self._teller: subprocess.Popen[str] | None = None
         self._facts: dict[str, Any] = {}
         self._over = False
+        self._asked = -math.inf
         self._begin()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -68,6 +70,16 @@ class Watch:
         self._stop_teller()  # by now nobody starts another
         self._source.close()
 
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return self._source.name
+
+    @property
+    def unasked(self) -> float:
+        """Seconds since a page has asked for the facts, or since the beginning."""
+        return time.monotonic() - self._asked
+
     def _begin(self) -> None:
         """Forget all, as another course of the job begins."""
         self._stop_teller()
@@ -75,7 +87,7 @@ class Watch:
             self._course, self._pace = Course(), Pace()
             self._last: dict[str, Any] | None = None
             self._seen: deque[tuple[float, dict[str, float]]] = deque()
-            self._servers: dict[int, tuple[float, pb.ServerView]] = {}
+            self._rates = facts.Rates()
         self._name = self._source.course()
         self._heard = time.monotonic()
         self._answered = False
@@ -112,7 +124,8 @@ class Watch:
             self._heard, self._answered, self._over = now, True, False
             self._pace.update(status, now)
             self._course.seen(status)
-            self._facts = facts.of_status(status, self._pace, self._speeds(status))
+            self._facts = facts.of_status(status, self._pace)
+            self._add_usage(status)
             self._recent_stages(status)
             self._last = self._facts
         self._read_csv()
@@ -127,8 +140,9 @@ class Watch:
         silent = time.monotonic() - self._heard
         with self._lock:
             if result is not None:
-                self._course.ended(result.evaluations, result.messages)
+                self._course.ended(result.evaluations, result.messages, result.seconds)
                 self._facts = facts.of_result(result, self._last)
+                self._facts["cause_log"] = self._source.log_of(self._facts["failure"])
             elif over:
                 self._course.ended((), ())
                 self._facts = {**facts.over(self._last), "state": "killed", "ended": True}
@@ -155,21 +169,24 @@ class Watch:
             self._facts["stages"] = facts.stage_bars(lately)
             self._facts["stages_over"] = round(status.seconds - before)
 
-    def _speeds(self, status: pb.JobStatus) -> dict[int, dict[str, float]]:
-        """What each server does in a second, of those of which two looks are known."""
-        found = {}
-        for view in status.servers:
-            at, before = self._servers.get(view.server, (status.seconds, view))
-            if view.incarnation != before.incarnation:
-                at, before = status.seconds, view
-            took = status.seconds - at
-            fields = zip(facts.SPEEDS, ("pulls", "pushes", "cpu_seconds"), strict=True)
-            more = {n: getattr(view.told, f) - getattr(before.told, f) for n, f in fields}
-            if took > 0 and min(more.values()) >= 0:
-                found[view.server] = {name: value / took for name, value in more.items()}
-            if not took or took >= facts.SPEED_SECONDS:
-                self._servers[view.server] = status.seconds, view
-        return found
+    def _add_usage(self, status: pb.JobStatus) -> None:
+        """What each process and the machine do in a second, and their memory, where it is known."""
+        used, machine = self._source.usage()
+        at, rates = status.seconds, self._rates
+        for shown, view in zip(self._facts["servers"], status.servers, strict=True):
+            told = view.told
+            counts = {"pulls": told.pulls, "pushes": told.pushes, "cores": told.cpu_seconds}
+            shown |= rates.of(shown["name"], at, view.incarnation, counts)
+        for shown in self._facts["workers"]:
+            if (usage := used.get(shown["name"])) is not None:
+                counts = {"cores": usage.cpu_seconds}
+                shown |= rates.of(shown["name"], at, usage.course, counts)
+                shown["bytes"] = usage.memory
+        if machine is not None:
+            usage, cores, memory = machine
+            found = rates.of("machine", at, usage.course, {"cores": usage.cpu_seconds})
+            sizes = {"bytes": usage.memory, "of_cores": cores, "of_bytes": memory}
+            self._facts["machine"] = {**found, **sizes}
 
     def _read_csv(self) -> None:
         now = time.monotonic()
@@ -232,9 +249,13 @@ class Watch:
 
     def facts(self) -> dict[str, Any]:
         """What the page says of the job now. JSON, without credentials."""
+        self._asked = time.monotonic()
         with self._lock:
             told = {"job": self._source.name, "place": self._source.place, **self._facts}
+            if told.get("state") == "killed":
+                told |= self._course.last()
             told["course"], told["untold"] = " ".join(self._name), self._untold
+            told["reading"] = self._teller is not None and not self._course.by_journal
             told["messages"] = list(self._course.messages)
             told["evaluation"] = next(reversed(self._course.evaluations), None)
         return {name: _without_secrets(value) for name, value in told.items()}

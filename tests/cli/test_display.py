@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import sys
 
 import pytest
 from rich.console import Console
@@ -9,8 +11,10 @@ from rich.console import Console
 from shoal.base.job_folder import JobFolder
 from shoal.base.words import counted
 from shoal.client import display, notebook
+from shoal.client.console import PlainConsole
 from shoal.client.course import Best, Course
-from shoal.client.display import LineDisplay, LiveDisplay, block, new_messages, status_text
+from shoal.client.display import LineDisplay, LiveDisplay, new_messages
+from shoal.client.drawn import block, status_text
 from shoal.client.report import (
     COLUMNS,
     bad_records_text,
@@ -434,3 +438,36 @@ def test_no_terminal_and_no_notebook_has_lines(monkeypatch):
     monkeypatch.setattr(display.sys, "stdout", io.StringIO())
     assert not notebook.in_notebook()
     assert isinstance(display.default_display(), LineDisplay)
+
+
+def test_a_narrow_terminal_has_two_whole_lines_of_what_matters():
+    given = status(tasks_done=40, tasks_total=60, epoch=4, epochs=60)
+    course = Course()
+    for now, pending in ((0.0, 1000), (100.0, 400)):
+        given.ledger.CopyFrom(pb.Ledger(total=1000, pending=pending))
+        course.update(given, now)
+    stream = io.StringIO()
+    Console(file=stream, width=40).print(block(given, course))
+    assert stream.getvalue().splitlines() == [
+        "training, 40/60 tasks, epoch 5/60",
+        "loss 0.5123, about 1 min left",
+    ]
+
+
+def live_display(stream):
+    return LiveDisplay(PlainConsole(file=stream, force_terminal=True, width=120))
+
+
+@pytest.mark.parametrize("shown", [LineDisplay, live_display])
+def test_a_display_that_nobody_sees_any_more_is_gone_and_fails_at_nothing(shown, monkeypatch):
+    read, write = os.pipe()
+    with open(write, "w") as stream, shown(stream) as display:
+        monkeypatch.setattr(sys, "stdout", stream)
+        display.event("one")
+        assert not display.gone
+        os.close(read)  # as the end of `head` does
+        display.event("two")
+        assert display.gone
+        display.update(status(messages=["three"]))
+        print("what else is printed goes nowhere", flush=True)
+        monkeypatch.undo()

@@ -356,6 +356,7 @@ def test_every_field_of_a_command_has_its_flag():
         (["--step-timeout-seconds", "inf"], "--step-timeout-seconds must be a finite number"),
         (["--checkpoint-seconds", "nan"], "--checkpoint-seconds must be a finite number, not nan"),
         (["--in-order"], "shoal train has no flag --in-order. It is a flag of shoal predict"),
+        (["--no-open"], "shoal train has no flag --no-open. It is a flag of shoal dashboard"),
         (["--num_wrokers=2"], "--workers"),
     ],
 )
@@ -363,6 +364,11 @@ def test_a_bad_value_gets_what_is_allowed_and_the_near_one(project, arguments, m
     code, error = train(*arguments)
     assert code == 2
     assert message in error
+
+
+def test_no_flag_is_guessed_where_none_is_near(project):
+    _, error = train("--no-opne")  # by its dashes, --log-place is as near as most
+    assert error.endswith("Error: No such option '--no-opne'.")
 
 
 @pytest.mark.parametrize("command", ["train", "chaos", "evaluate", "predict", "check", "export"])

@@ -1,9 +1,12 @@
 """Which processes are taken for a job's, and ended with it."""
 
+import signal
 import subprocess
 import sys
 
+from shoal.client.following import Interruptions
 from shoal.client.processes import job_processes, kill_job
+from shoal.client.usage import machine, usage_of
 
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
 
@@ -20,3 +23,36 @@ def test_a_program_that_was_given_a_jobs_file_is_none_of_its_processes(tmp_path)
         assert kill_job(path) == 0
         program.stdin.close()
         assert program.wait() == 0
+
+
+def test_processes_of_a_job_tell_what_they_use(tmp_path):
+    path = tmp_path / "job.json"
+    line = [
+        sys.executable,
+        "-c",
+        WAITS,
+        "-m",
+        "shoal.worker",
+        "--index",
+        "3",
+        "--config",
+        str(path),
+    ]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        program.stdout.readline()
+        ((name, used),) = usage_of(path).items()
+        assert (name, used.course) == ("worker-3", program.pid)
+        assert used.cpu_seconds > 0
+        program.stdin.close()
+    of_all, cores, memory = machine()
+    assert cores > 0
+    assert 1_000_000 < used.memory < of_all.memory < memory
+
+
+def test_a_terminal_that_closes_tells_so_twice_and_the_job_is_stopped_once():
+    with Interruptions() as interruptions:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGHUP)
+        assert interruptions.count == 1
+        signal.raise_signal(signal.SIGINT)
+        assert interruptions.count == 2

@@ -24,7 +24,7 @@ class Page:
 
     def _answers(self):
         try:
-            return self.get("/facts").status == 200
+            return self.get("/jobs").status == 200
         except ConnectionRefusedError:
             return False
 

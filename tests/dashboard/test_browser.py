@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.dashboard.conftest import EVIL
+from tests.dashboard.conftest import EVIL, LONG
 from tests.dashboard.dashboards import Dashboard
 from tests.jobs.running import PATIENCE, RunningJob
 
@@ -53,6 +53,10 @@ CONTRASTS = """() => {
   return found;
 }"""
 """The contrast of each text to what is behind it, and the text."""
+
+RIGHTS = """(selector) => Math.max(...[...document.querySelectorAll(selector)]
+  .map((each) => each.getBoundingClientRect().right))"""
+"""The right end of all elements of a selector."""
 
 
 @pytest.fixture(scope="module")
@@ -149,18 +153,22 @@ def dashboard(ended):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [375, 1280])
+@pytest.mark.parametrize("width", [390, 1280])
 def test_everybody_can_read_it(chromium, dashboard, scheme, width):
     context = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
     with Seen(chromium, dashboard.url, **context) as seen:
         page = seen.page
         page.wait_for_selector("#state[data-state=failed]")
-        page.wait_for_selector("#log >> text=one")
+        page.wait_for_selector("#log >> text=ten")
         contrasts = page.evaluate(CONTRASTS)
         assert len(contrasts) > 40
         assert [each for each in contrasts if each[0] < 4.5] == []
         # No text leaves the screen; tables scroll within themselves.
         assert page.evaluate("() => document.documentElement.scrollWidth") == width
+        # The figures of a table are seen however long its name is, and no name lies over another.
+        assert page.evaluate(RIGHTS, "#tables td") < width
+        wide = "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+        assert page.eval_on_selector_all("#tiles dt", wide) == 0
         shade = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", shade))) < 200) == (scheme == "dark")
         assert seen.errors == []
@@ -169,8 +177,8 @@ def test_everybody_can_read_it(chromium, dashboard, scheme, width):
 def test_texts_of_the_job_are_texts(chromium, dashboard):
     with Seen(chromium, dashboard.url) as seen:
         page = seen.page
-        page.wait_for_selector("#log >> text=one")
-        for place in ("#failure", "#events", "#log"):
+        page.wait_for_selector("#log >> text=ten")  # the log that has the failure comes first
+        for place in ("#failure", "#cause", "#events", "#log"):
             assert EVIL in seen.text(place)
         assert seen.count("main script, main img") == 0
         assert seen.errors == []
@@ -179,7 +187,7 @@ def test_texts_of_the_job_are_texts(chromium, dashboard):
 def test_a_screen_reader_finds_its_way(chromium, dashboard):
     with Seen(chromium, dashboard.url) as seen:
         page = seen.page
-        page.wait_for_selector("#log >> text=one")
+        page.wait_for_selector("#log >> text=ten")
         for role in ("banner", "main", "contentinfo"):
             assert page.get_by_role(role).count() == 1
         assert page.get_by_role("heading", level=1).inner_text() == "clicks"
@@ -200,7 +208,7 @@ def test_a_screen_reader_finds_its_way(chromium, dashboard):
 def test_the_keyboard_reaches_everything(chromium, dashboard):
     with Seen(chromium, dashboard.url) as seen:
         page = seen.page
-        page.wait_for_selector("#log >> text=one")
+        page.wait_for_selector("#log >> text=ten")
         page.keyboard.press("Tab")
         skip = page.locator(".skip:focus")
         assert skip.inner_text() == "Skip to the job's state"
@@ -215,7 +223,7 @@ def test_the_keyboard_reaches_everything(chromium, dashboard):
                 style = "() => getComputedStyle(document.activeElement).outlineStyle"
                 assert page.evaluate(style) == "solid"
                 page.keyboard.press("ArrowDown")
-                page.wait_for_selector("#log >> text=ten")
+                page.wait_for_selector("#log >> text=99999")
         assert {"events", "log-name", "log"} <= set(reached)
 
 
@@ -224,3 +232,28 @@ def test_a_page_whose_server_is_gone_says_so(chromium, ended):
         seen.page.wait_for_selector("#state[data-state=failed]")
         running.interrupted()
         seen.page.wait_for_selector("#lost >> text=The page has lost its server")
+
+
+def test_two_jobs_are_seen_beside_each_other_from_their_list(chromium, ended, tmp_path):
+    jobs = tmp_path / "shoal-jobs"
+    for name, loss in (("one", 0.5), ("two", 0.25)):
+        shutil.copytree(ended / "shoal-jobs" / "clicks", jobs / name)
+        rows = [f"{at},training,{loss + 1 / at}" for at in (1, 2, 4)]
+        (jobs / name / "metrics.csv").write_text("\n".join(["seconds,state,loss", *rows, ""]))
+    with Dashboard("", tmp_path) as running, Seen(chromium, running.url) as seen:
+        page = seen.page
+        assert "failed" in seen.text("#jobs tr:has-text('two')")
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate(RIGHTS, "#jobs td") < 390
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.get_by_role("link", name="one").click()
+        page.wait_for_selector("#job >> text=one")
+        page.wait_for_selector("figure:has-text('Training loss') .sum >> text=0.7500")
+        page.get_by_label("beside").select_option("two")
+        page.wait_for_selector("figure:has-text('Training loss') .sum >> text=two: 0.5")
+        assert "two: 0.5000" in seen.text(f"#tiles div:has-text('{LONG}')")
+        page.locator("figure:has-text('Training loss') summary").click()
+        page.wait_for_selector("figure:has-text('Training loss') th >> text=two")
+        assert seen.errors == []
+        page.get_by_role("link", name="All jobs").click()
+        page.wait_for_selector("#jobs")

@@ -3,6 +3,7 @@
 import pytest
 
 from shoal.dashboard.course import MOST_POINTS, Course, Curve, rates
+from shoal.dashboard.facts import Rates
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -75,6 +76,34 @@ def test_a_metric_that_is_no_number_is_none():
     course = Course()
     course.ended([{"version": 1, "epoch": 0, "records": 3, "metrics": {"auc": float("nan")}}], [])
     assert course.to_json()["evaluations"][0]["metrics"] == {"auc": None}
+
+
+def test_what_processes_were_at_lasts_to_the_end_of_the_job():
+    course = Course().anew()
+    now = {"incarnation": 0, "deaths": 0, "task": 0, "kind": "", "records": 0}
+    course.told({"t": 1.0, "process": "ps-0", "state": "alive", **now})
+    course.told({"t": 4.0, "ledger": [10, 0, 0, 90], "version": 3})
+    assert course.last() == {
+        "seconds": 4.0,
+        "ledger": {"total": 100, "trained_once": 10, "repeated": 0, "failed": 0, "pending": 90},
+    }
+    course.ended([], [])  # it was killed
+    assert course.to_json()["lanes"][0]["spans"][0][:2] == [1.0, 4.0]
+    course = Course().anew()
+    course.told({"t": 1.0, "process": "ps-0", "state": "alive", **now})
+    course.ended([], [], 9.0)
+    course.seen(status(10.0))
+    assert course.to_json()["lanes"][0]["spans"][0][:2] == [1.0, 9.0]
+
+
+def test_speeds_are_counted_over_some_seconds_and_anew_for_a_new_process():
+    rates = Rates()
+    assert rates.of("ps-0", 1.0, 7, {"pulls": 10.0}) == {}
+    assert rates.of("ps-0", 2.0, 7, {"pulls": 14.0}) == {"pulls": 4.0}
+    assert rates.of("ps-0", 6.0, 7, {"pulls": 20.0}) == {"pulls": 2.0}
+    assert rates.of("ps-0", 7.0, 7, {"pulls": 30.0}) == {"pulls": 10.0}
+    assert rates.of("ps-0", 8.0, 8, {"pulls": 1.0}) == {}
+    assert rates.of("ps-0", 9.0, 8, {"pulls": 2.0}) == {"pulls": 1.0}
 
 
 def test_rates_are_those_of_the_count():

@@ -51,6 +51,9 @@ def test_a_job_is_watched_through_a_death_to_its_end(tmp_path, numbers):
             assert (worker["name"], worker["state"], worker["deaths"]) == ("worker-0", "alive", 0)
             assert worker["task"]["kind"] == "TRAIN"
             assert worker["task"]["source"] == str(numbers)
+            assert worker["bytes"] > 0
+            machine = facts["machine"]
+            assert 0 < machine["bytes"] < machine["of_bytes"]
             assert [each["name"] for each in facts["servers"]] == ["ps-0", "ps-1"]
             # What was before the page was there is known by the journal.
             course = page.wait(
@@ -99,7 +102,15 @@ def test_a_job_is_watched_through_a_death_to_its_end(tmp_path, numbers):
             )
             marks = [kind for _, kind in lane_of(course, "worker-0")["marks"]]
             assert marks == ["death", "restart"]
-            assert page.json("/facts")["state"] == "succeeded"
+            facts = page.json("/facts")
+            assert facts["state"] == "succeeded"
+            assert sum(each["rows"] for each in facts["tables"]) > 0
+
+            def to_the_end(course):
+                spans = [lane_of(course, name)["spans"][-1] for name in ("ps-0", "ps-1")]
+                return all(span[1:3] == [round(facts["seconds"], 2), "alive"] for span in spans)
+
+            page.wait("the servers' lanes to the end", "/course", to_the_end)
 
 
 def test_a_job_that_does_not_answer_and_then_is_killed_is_told_so(tmp_path, numbers):
@@ -118,5 +129,7 @@ def test_a_job_that_does_not_answer_and_then_is_killed_is_told_so(tmp_path, numb
             job.kill_whole()
             facts = page.wait("its end", "/facts", lambda facts: facts["ended"])
             assert facts["state"] == "killed"
+            assert facts["ledger"]["total"] == 480
+            assert facts["seconds"] > 0
             assert "to go on with it: shoal train --resume" in facts["failure"]
             assert facts["ledger"]["total"] == 480  # what it was last

@@ -1,6 +1,7 @@
 """Who may see the page of a job, and what it says of one that has ended."""
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from tests.dashboard.conftest import EVIL
+from tests.dashboard.conftest import EVIL, LONG
 from tests.dashboard.dashboards import Dashboard
 
 pytest.importorskip("starlette", reason="the extra shoal[dashboard] is not installed")
@@ -31,7 +32,11 @@ def test_an_ended_job_is_told_by_its_result(dashboard):
     counts = {"total": 100, "trained_once": 90, "repeated": 4, "failed": 1, "pending": 5}
     assert facts["ledger"] == counts
     assert facts["version"] == 12
-    assert facts["evaluation"]["metrics"] == {"auc": 0.75, "loss": None}
+    assert facts["evaluation"]["metrics"] == {"auc": 0.75, LONG: 0.5, "loss": None}
+    (table,) = facts["tables"]
+    assert table == {"name": LONG, "rows": 12_000_000, "bytes": 3e9, "counted": 7, "removed": 3}
+    assert '/home/me/model.py", line 9, in custom_model\n    1 / 0' in facts["cause"]
+    assert facts["cause_log"] == "worker-0.10.log"
     assert [bar["thread"] for bar in facts["stages"]] == ["input", "step"]
     assert facts["stages"][1]["parts"] == [["wait for pull", 0.1], ["step", 0.7]]
     assert facts["messages"][0] == {"t": 1.5, "text": f"worker-0 died {EVIL}"}
@@ -73,7 +78,16 @@ def test_no_credential_is_shown(dashboard):
 
 
 def test_nobody_gets_in_without_the_token(dashboard):
-    for path in ("/", "/facts", "/course", "/logs", "/logs/master.log", "/static/page.js"):
+    for path in (
+        "/",
+        "/jobs",
+        "/facts",
+        "/facts?job=clicks",
+        "/course",
+        "/logs",
+        "/logs/master.log",
+        "/static/page.js",
+    ):
         refused = dashboard.request("GET", path)
         assert refused.status == 403
         assert "open the whole address" in refused.body
@@ -90,7 +104,7 @@ def test_nobody_gets_in_without_the_token(dashboard):
 
 def test_the_url_gives_a_cookie_and_leaves_the_address(dashboard):
     answer = dashboard.request("GET", f"/?token={dashboard.token}")
-    assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert (answer.status, answer.headers["location"]) == (303, "/?job=clicks")
     cookie = answer.headers["set-cookie"]
     assert "HttpOnly" in cookie
     assert "SameSite=lax" in cookie
@@ -136,6 +150,30 @@ def test_nothing_can_be_changed(dashboard):
 def test_it_listens_at_this_machine_alone(dashboard):
     with socket.socket() as other, pytest.raises(OSError, match=r"refused|unreachable"):
         other.connect(("127.0.0.2", dashboard.port))
+
+
+def test_all_jobs_are_listed_and_each_can_be_shown(ended, tmp_path):
+    shutil.copytree(ended / "shoal-jobs", tmp_path / "shoal-jobs")
+    other = JobFolder(tmp_path / "shoal-jobs" / "other job&")
+    other.path.mkdir()
+    other.config.write_text((ended / "shoal-jobs" / "clicks" / "job.json").read_text())
+    os.utime(other.config, (0, 0))
+    with Dashboard("", tmp_path) as running:
+        assert running.request("GET", f"/?token={running.token}").headers["location"] == "/"
+        assert "jobs.js" in running.get("/").body
+        assert "page.js" in running.get("/?job=clicks").body
+        listed = running.json("/jobs")
+        assert listed["place"] == "on this machine, in ./shoal-jobs"
+        first, second = listed["jobs"]
+        assert (first["name"], first["state"], first["took"]) == ("clicks", "failed", 12.5)
+        assert first["metrics"] == {"auc": 0.75, LONG: 0.5, "loss": None}
+        assert (second["name"], second["state"]) == ("other job&", "killed")
+        assert running.json("/facts?job=clicks")["state"] == "failed"
+        assert running.json("/facts?job=other+job%26")["job"] == "other job&"
+        assert running.json("/logs/master.log?job=clicks")["lines"][0] == "one"
+        for nobody in ("?job=nobody", "?job=../clicks", ""):
+            answer = running.get(f"/facts{nobody}")
+            assert (answer.status, answer.body[:16]) == (404, "there is no job ")
 
 
 def test_ctrl_c_is_its_usual_end(ended):

@@ -134,11 +134,14 @@ class RunningJob:
     folder: the working directory; the job's folder is `folder`/`name`.
     environment: more variables, which reach the user's module in the workers.
     terminal: a terminal's file descriptor, to be the command's own as in a shell.
+    out: a file descriptor for standard output, which is closed here.
     fields: of JobConfig. The two models are half of a small job's computing: an output has them
     only with `**MODELS`.
     """
 
-    def __init__(self, command, folder, name, *, environment=None, terminal=None, **fields):
+    def __init__(
+        self, command, folder, name, *, environment=None, terminal=None, out=None, **fields
+    ):
         self.folder = JobFolder(folder / name)
         self.gate = Path(f"{self.folder.path}.gate")
         self.gate.mkdir(exist_ok=True)
@@ -148,7 +151,8 @@ class RunningJob:
             defaults["export"] = "none"
         line = arguments_of(command, **(defaults | fields))
         environment = environment_of(**{"GATE": str(self.gate), **(environment or {})})
-        with self._outputs[0].open("w") as out, self._outputs[1].open("w") as err:
+        self._outputs[0].touch()
+        with open(out or self._outputs[0], "w") as out, self._outputs[1].open("w") as err:
             if terminal is None:
                 pool = Pool.of(self.folder)
                 self.process = Command(prepared(line[1:], environment, pool, str(folder))(out, err))

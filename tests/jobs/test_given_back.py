@@ -33,10 +33,10 @@ def test_a_worker_without_work_is_given_back_and_one_that_dies_at_the_last_task_
         workers="2",
     ) as job:
         status = job.wait_status(
-            "word of it", lambda status: any("given back" in text for text in status.messages)
+            "word of it", lambda status: any("no work is left" in text for text in status.messages)
         )
         assert (status.state, status.workers_wanted) == ("evaluating", 1)
-        (told,) = (text for text in status.messages if "given back" in text)
+        (told,) = (text for text in status.messages if "no work is left" in text)
         gone = int(told.partition("worker-")[2][0])
         until("the end of its process", lambda: job.pid("worker", gone) is None)
         at_work = job.pid("worker", 1 - gone)

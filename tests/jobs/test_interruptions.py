@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from shoal.base import temporary
 from shoal.client.processes import job_processes
-from tests.jobs.running import RunningJob, arguments_of, until
+from tests.jobs.running import PATIENCE, RunningJob, arguments_of, until
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("own")]
 
@@ -78,6 +79,35 @@ def test_ctrl_c_in_a_terminal(counting, numbered, tmp_path):
     text = shown.decode(errors="replace")
     assert "stopping; interrupt again to kill the job at once" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("seen_by", ["terminal", "head"])
+def test_a_job_whose_output_nobody_reads_any_more_is_stopped(counting, tmp_path, seen_by):
+    """Its terminal is closed, or `head` has its lines."""
+    ours, theirs = pty.openpty() if seen_by == "terminal" else os.pipe()
+    with counting(seen_by, **{"terminal" if seen_by == "terminal" else "out": theirs}) as job:
+        shown = b""
+        while b"training" not in shown:
+            shown += os.read(ours, 4096)
+        os.close(ours)
+        if seen_by == "terminal":
+            os.close(theirs)
+        job.open("step-3")
+        stopped(job.ended())
+
+
+def test_a_second_ctrl_c_kills_the_job_and_the_report_has_its_time(counting):
+    with counting("twice") as job:
+        job.at_gate("step-3")
+        job.kill("master", number=signal.SIGSTOP)
+        job.process.send_signal(signal.SIGINT)
+        until("word of it", lambda: "stopping" in Path(f"{job.folder.path}.out").read_text())
+        job.process.send_signal(signal.SIGINT)
+        assert job.process.wait(PATIENCE) == 130
+    assert not job.folder.result.exists()
+    report = Path(f"{job.folder.path}.out").read_text()
+    (seconds,) = re.findall(r"^  seconds +([\d.]+)$", report, re.MULTILINE)
+    assert float(seconds) > 0
 
 
 def test_sigterm_while_workers_start(counting):

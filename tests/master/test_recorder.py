@@ -108,6 +108,8 @@ def test_event_files_that_cannot_be_written_hold_up_no_row_and_get_all_rows_late
     events = folder.path / "events"
     events.write_text("no folder\n")
     job, made = shared(metrics_seconds=0.01, tensorboard_dir=str(events))
+    looks, look = [], job.look
+    job.look = lambda question: looks.append(question) or look(question)
     with Recorder(job, folder, made):
         job.apply(begin)
         until(lambda: rows(folder))
@@ -123,9 +125,11 @@ def test_event_files_that_cannot_be_written_hold_up_no_row_and_get_all_rows_late
             return [i for i, row in enumerate(rows(folder)) if row.get("val_auc")]
 
         (place,) = until(evaluated)
-        until(lambda: len(rows(folder)) > place + 1)
+        before = len(looks)
+        until(lambda: len(looks) > before + 10)
         events.unlink()
     assert evaluated() == [place]
+    assert len(rows(folder)) == place + 2, "a job that has ended has one more row"
     assert pq.read_table(folder.metrics_parquet).num_rows == len(rows(folder))
     (file,) = (events / made.job_name).iterdir()
     assert b"evaluation/auc" in file.read_bytes()

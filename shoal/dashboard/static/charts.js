@@ -3,6 +3,7 @@
 import { brief, clock, count, exact, fill, make, STEPS, table } from "./words.js";
 
 const HEIGHT = 170;
+const BESIDE = "--beside";  // the colour of the job beside this one
 const ROWS = 12;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -64,7 +65,8 @@ class Chart {
     const series = paint.map((name, at) => ({
       stroke: colour(name),
       width: 2,
-      fill: fills ? faint(colour(name)) : at === 0 && !points ? faint(colour(name)) : undefined,
+      fill: fills || (at === 0 && !points) ? faint(colour(name)) : undefined,
+      dash: name === BESIDE ? [6, 4] : undefined,
       points: { show: Boolean(points), size: 7, fill: colour(name) },
       spanGaps: true,
     }));
@@ -102,6 +104,11 @@ function room(low, high) {
   return [low - more, high + more];
 }
 
+const lengthOf = ({ course, facts }) =>
+  facts.seconds ?? Math.max(1, ...[course.throughput, course.loss, course.ledger].map(([times]) => times.at(-1) ?? 0));
+
+const four = (value) => (value == null ? "–" : String(+value.toPrecision(4)));
+
 const fromZero = (low, high) => [0, (high || 1) * 1.08];
 
 const bold = (text) => make("b", {}, text);
@@ -131,44 +138,59 @@ export class Charts {
     this.charts.clear();
   }
 
-  show(course, facts) {
+  // beside: {course, facts} of another job, whose curves are drawn beside; or null.
+  show(course, facts, beside) {
     // One span for all: what is above one another was at the same time.
-    this.seconds = facts.seconds ?? Math.max(1, ...[course.throughput, course.loss, course.ledger].map(([times]) => times.at(-1) ?? 0));
+    this.seconds = Math.max(...[{ course, facts }, beside].map((each) => (each ? lengthOf(each) : 0)));
     this.speed = facts.ended ? null : facts.samples_per_second;
-    this.throughput(course.throughput);
-    this.loss(course.loss);
-    this.evaluations(course.evaluations.filter((each) => each.t != null));
+    this.jobs = [facts.job, beside?.facts.job];
+    const other = beside?.course;
+    this.throughput(course.throughput, other?.throughput);
+    this.loss(course.loss, other?.loss);
+    this.evaluations(course.evaluations, other?.evaluations);
     this.ledger(course.ledger);
     this.none.hidden = this.charts.size > 0;
   }
 
-  throughput(data) {
+  // A curve of the job and that of the one beside it, whose last value joins the sentence.
+  curve(title, rank, name, mine, theirs, options, sentence) {
+    const names = theirs ? this.jobs : [name];
+    const paint = theirs ? [options.paint[0], BESIDE] : options.paint;
+    const last = theirs?.[1].at(-1);
+    const told = last == null ? [] : [` · ${this.jobs[1]}: `, bold((options.text ?? count)(last))];
+    this.chart(title, rank, names, { ...options, paint }).show(
+      theirs ? uPlot.join([mine, theirs]) : mine, [...sentence, ...told], this.seconds);
+  }
+
+  throughput(data, other) {
     if (data[0].length < 2) return;
     const values = data[1].filter((value) => value > 0);
     const sorted = [...values].sort((one, other) => one - other);
     const middle = sorted[Math.floor(sorted.length / 2)] ?? 0;
-    const options = { paint: ["--accent"], range: fromZero };
     const told = `median ${brief(middle)} · peak ${brief(Math.max(0, ...values))}`;
     const sentence = this.speed == null ? [told] : [bold(count(this.speed)), ` · ${told}`];
-    this.chart("Records per second", 1, ["records/s"], options).show(data, sentence, this.seconds);
+    this.curve("Records per second", 1, "records/s", data, other, { paint: ["--accent"], range: fromZero, text: brief }, sentence);
   }
 
-  loss(data) {
+  loss(data, other) {
     if (data[0].length < 2) return;
     const known = data[1].filter((value) => value != null);
-    const options = { paint: ["--step"], text: (value) => (value == null ? "–" : String(+value.toPrecision(4))) };
     const sentence = [bold(exact(known.at(-1))), ` · least ${exact(Math.min(...known))}`];
-    this.chart("Training loss", 2, ["loss"], options).show(data, sentence, this.seconds);
+    this.curve("Training loss", 2, "loss", data, other, { paint: ["--step"], text: four }, sentence);
   }
 
-  evaluations(found) {
-    const names = [...new Set(found.flatMap((each) => Object.keys(each.metrics)))].sort();
+  evaluations(found, others) {
+    const timed = found.filter((each) => each.t != null);
+    const names = [...new Set(timed.flatMap((each) => Object.keys(each.metrics)))].sort();
     for (const name of names.slice(0, 6)) {
-      const points = found.filter((each) => name in each.metrics);
-      const data = [points.map((each) => each.t), points.map((each) => each.metrics[name])];
-      const options = { paint: ["--evaluate"], points: true, text: (value) => (value == null ? "–" : String(+value.toPrecision(4))) };
-      const sentence = [bold(exact(data[1].at(-1))), ` · at version ${count(points.at(-1).version)}`];
-      this.chart(`Evaluation: ${name}`, 3, [name], options).show(data, sentence, this.seconds);
+      const of = (list) => {
+        const points = list.filter((each) => each.t != null && name in each.metrics);
+        return [points.map((each) => each.t), points.map((each) => each.metrics[name]), points.at(-1)?.version];
+      };
+      const [times, values, version] = of(timed);
+      const options = { paint: ["--evaluate"], points: true, text: four };
+      const sentence = [bold(exact(values.at(-1))), ` · at version ${count(version)}`];
+      this.curve(`Evaluation: ${name}`, 3, name, [times, values], others && of(others).slice(0, 2), options, sentence);
     }
   }
 

@@ -1,7 +1,7 @@
 // Asks for the job's facts each second and shows them.
 import { Charts } from "./charts.js";
 import { Lanes } from "./lanes.js";
-import { $, bar, brief, bytes, clock, count, duration, exact, fill, KINDS, make, percent, plural, say, table } from "./words.js";
+import { $, bar, brief, bytes, clock, count, dot, duration, exact, fill, get, KINDS, make, percent, plural, say, table } from "./words.js";
 
 const SECOND = 1000;
 const charts = new Charts($("charts"), $("no-charts"));
@@ -16,11 +16,11 @@ const END = {
 };
 let asked = 0;
 
-async function get(path) {
-  const answer = await fetch(path, { credentials: "same-origin" });
-  if (!answer.ok) throw new Error(await answer.text());
-  return answer.json();
-}
+// Of the page's address: the job, and one whose curves and figures are drawn beside.
+const given = new URLSearchParams(location.search);
+const queryOf = (job) => `?${new URLSearchParams({ job })}`;
+const [query, besideQuery] = [queryOf(given.get("job")), given.get("beside") && queryOf(given.get("beside"))];
+let beside = null;  // what is known of it
 
 // ------------------------------------------------------------ now
 
@@ -48,7 +48,10 @@ function showNow(facts) {
   pill.toggleAttribute("data-live", !facts.ended && !facts.silent);
   say($("sentence"), sentence(facts));
   // Apart, as what changes each second is not to be read out.
-  say($("far"), facts.waits_for && facts.waits_progress ? `${facts.waits_progress} so far` : "");
+  const far = facts.waits_for && facts.waits_progress ? `${facts.waits_progress} so far` : "";
+  say($("far"), facts.output ? `Its output is in ${facts.output}` : far);
+  $("cause").hidden = !facts.cause;
+  say($("cause"), facts.cause ?? "");
   const trouble = [facts.failure, facts.trouble].filter(Boolean).join("\n");
   $("failure").hidden = !trouble;
   say($("failure"), trouble);
@@ -73,11 +76,12 @@ function showLedger(facts) {
   fill($("ledger-legend"), items);
 }
 
-function showTiles(facts) {
+function tilesOf(facts) {
   const alive = (list) => (list ?? []).filter((each) => each.state === "alive").length;
   const deaths = (list) => (list ?? []).reduce((sum, each) => sum + each.deaths, 0);
   const died = (list) => (deaths(list) ? `${count(deaths(list))} died` : "");
-  const tiles = [[facts.ended ? "mean records/s" : "records/s", count(facts.samples_per_second)]];
+  const tiles = [];
+  if (facts.samples_per_second || !facts.ended) tiles.push([facts.ended ? "mean records/s" : "records/s", count(facts.samples_per_second)]);
   if (facts.loss != null) tiles.push(["training loss", exact(facts.loss)]);
   for (const [name, value] of Object.entries(facts.evaluation?.metrics ?? {}).slice(0, 4)) {
     tiles.push([`evaluation ${name}`, exact(value), `at version ${count(facts.evaluation.version)}`]);
@@ -90,18 +94,25 @@ function showTiles(facts) {
     const sum = (name) => facts.tables.reduce((total, each) => total + each[name], 0);
     tiles.push(["rows", brief(sum("rows")), bytes(sum("bytes"))]);
   }
-  if (facts.ledger?.total) tiles.push(["staleness", (facts.staleness ?? 0).toFixed(2), "pushes"]);
-  tiles.push([facts.ended ? "took" : "running for", facts.seconds == null ? "–" : clock(facts.seconds), facts.time_left ? `${facts.time_left} left` : ""]);
+  if (facts.ledger?.total && facts.staleness != null) tiles.push(["staleness", facts.staleness.toFixed(2), "pushes"]);
+  const machine = facts.machine;
+  if (machine?.cores != null) tiles.push(["machine", machine.cores.toFixed(1), `of ${plural(machine.of_cores, "core")}, ${bytes(machine.bytes)} of ${bytes(machine.of_bytes)}`]);
+  tiles.push([facts.ended ? "took" : "running for", facts.seconds == null ? "–" : clock(facts.seconds)]);
+  if (facts.time_left) tiles.push(["time left, about", facts.time_left.replace("about ", "")]);
   if (facts.bad_records) tiles.push(["bad records", count(facts.bad_records), "", "bad"]);
   if (facts.left_out) tiles.push(["left out", count(facts.left_out), "minibatches, not finite", "bad"]);
-  const made = tiles.map(([name, value, more, shade]) =>
-    make("div", { class: shade }, make("dt", {}, name), make("dd", {}, value, more ? make("small", {}, more) : null)));
-  fill($("tiles"), made);
+  return tiles;
+}
+
+function showTiles(facts) {
+  const others = new Map(beside ? tilesOf(beside.facts) : []);
+  const small = (text) => (text ? make("small", {}, text) : null);
+  fill($("tiles"), tilesOf(facts).map(([name, value, more, shade]) =>
+    make("div", { class: shade }, make("dt", {}, name),
+      make("dd", {}, value, small(more), small(others.has(name) && `${beside.facts.job}: ${others.get(name)}`)))));
 }
 
 // ------------------------------------------------------------ processes
-
-const dot = (state) => make("span", {}, make("span", { class: `dot ${state}`, "aria-hidden": "true" }), state);
 
 function at(worker) {
   const task = worker.task;
@@ -115,6 +126,8 @@ function at(worker) {
   return box;
 }
 
+const cores = (each) => (each.cores == null ? "–" : each.cores.toFixed(2));
+
 function deathsOf(each) {
   return { text: each.deaths ? count(each.deaths) : "0", class: each.deaths ? "n bad" : "n" };
 }
@@ -124,27 +137,29 @@ function showProcesses(facts) {
   $("workers-box").hidden = !facts.workers?.length;
   if (facts.workers?.length) {
     const waits = facts.workers.some((each) => each.waits_for);
-    table($("workers"), ["worker", "state", n("starts"), n("deaths"), "at", ...(waits ? ["waits for"] : [])], facts.workers.map((each) => [
-      each.name, { text: dot(each.state) }, n(count(each.starts)), deathsOf(each), { text: at(each) },
+    const used = !facts.ended && facts.workers.some((each) => each.bytes);
+    table($("workers"), ["worker", "state", n("starts"), n("deaths"), ...(used ? [n("cores"), n("memory")] : []), facts.ended ? "" : "at", ...(waits ? ["waits for"] : [])], facts.workers.map((each) => [
+      each.name, { text: dot(each.state) }, n(count(each.starts)), deathsOf(each), ...(used ? [n(cores(each)), n(bytes(each.bytes))] : []), { text: at(each) },
       ...(waits ? [{ text: each.waits_for, class: "wide" }] : []),
     ]));
   }
   if (facts.servers?.length) {
     const note = (each) => each.progress || (each.unprotected ? `no log protects it: ${each.unprotected}` : each.doubt || "");
     const notes = facts.servers.some(note);
-    table($("servers"), ["server", "state", n("deaths"), n("rows"), n("memory"), n("pulls/s"), n("pushes/s"), n("cores"), ...(notes ? ["note"] : [])], facts.servers.map((each) => [
+    const speeds = (cells) => (facts.ended ? [] : cells.map(n));
+    table($("servers"), ["server", "state", n("deaths"), n("rows"), n("memory"), ...speeds(["pulls/s", "pushes/s", "cores"]), ...(notes ? ["note"] : [])], facts.servers.map((each) => [
       each.name, { text: dot(each.state) }, deathsOf(each), n(count(each.rows)), n(bytes(each.bytes)),
-      n(brief(each.pulls)), n(brief(each.pushes)), n(each.cores == null ? "–" : each.cores.toFixed(2)), ...(notes ? [{ text: note(each), class: "wide" }] : []),
+      ...speeds([brief(each.pulls), brief(each.pushes), cores(each)]), ...(notes ? [{ text: note(each), class: "wide" }] : []),
     ]));
   }
-  $("no-servers").hidden = Boolean(facts.servers?.length);
+  $("no-servers").hidden = Boolean(facts.servers?.length || facts.tables?.length);
   $("servers").closest(".scroll").hidden = !facts.servers?.length;
   $("tables").closest(".scroll").hidden = !facts.tables?.length;
   if (facts.tables?.length) {
     // Of tables that count ids, or remove rows.
     const more = ["counted", "removed"].filter((name) => facts.tables.some((each) => each[name]));
     table($("tables"), ["table", n("rows"), ...more.map(n), n("memory")], facts.tables.map((each) => [
-      each.name, n(count(each.rows)), ...more.map((name) => n(count(each[name]))), n(bytes(each.bytes)),
+      { text: each.name, class: "name" }, n(count(each.rows)), ...more.map((name) => n(count(each[name]))), n(bytes(each.bytes)),
     ]));
   }
 }
@@ -155,8 +170,9 @@ function showStages(facts) {
   const bars = facts.stages ?? [];
   say($("bottleneck"), facts.bottleneck ? `${capital(facts.bottleneck)}.` : "");
   say($("advice"), facts.advice ? `Next step: ${facts.advice}` : "");
+  const none = facts.ended ? (facts.stages ? "Nothing was trained." : "This is not known of a job that was killed.") : "Nothing was trained yet.";
   const over = facts.stages_over ? `Of the last ${duration(facts.stages_over)}` : "Of the whole job";
-  say($("stages-hint"), bars.length ? `${over}, as shares of the workers’ time in training. The threads of a worker do these at the same time; hatched parts are waiting.` : "Nothing was trained yet.");
+  say($("stages-hint"), bars.length ? `${over}, as shares of the workers’ time in training. The threads of a worker do these at the same time; hatched parts are waiting.` : none);
   const box = $("stages");
   const made = bars.map(({ thread, parts }) => {
     const sum = Math.max(1, parts.reduce((total, part) => total + part[1], 0));
@@ -175,29 +191,34 @@ function showStages(facts) {
 const BAD = /\b(died|killed|kill|fail(ed|s)?|lost|warning|error|hangs?|not answered|bad record)\b/i;
 let eventsShown = "";
 
-function showEvents(messages) {
-  const text = JSON.stringify(messages);
+function showEvents({ messages = [], ended }) {
+  const text = JSON.stringify([messages, ended]);
   if (text === eventsShown) return;
   eventsShown = text;
   const items = [...messages].reverse().map((each) =>
     make("li", { class: BAD.test(each.text) ? "bad" : null }, make("time", {}, each.t == null ? "" : clock(each.t)), make("span", {}, each.text)));
-  fill($("events"), (items.length ? items : [make("li", {}, make("span"), make("span", {}, "Nothing yet."))]));
+  fill($("events"), (items.length ? items : [make("li", {}, make("span"), make("span", {}, ended ? "Nothing was told." : "Nothing yet."))]));
 }
 
-async function showLogs() {
+// The page has the time and the text of a line of shoal's log; its level where it is none of all days.
+const LINE = /^\S+ (\d\d:\d\d:\d\d),\d+ (?:INFO +|(\w+ ))\s*\S+ \S+ (\S+): /;
+let chosen = "";  // the log that was shown as it has the failure
+
+async function showLogs(facts) {
   const pick = $("log-name");
-  const { lines: names } = await get("logs");
+  const { lines: names } = await get(`logs${query}`);
   const known = [...pick.options].map((option) => option.value);
   if (names.join() !== known.join()) {
-    const chosen = pick.value;
+    const before = pick.value;
     pick.replaceChildren(...names.map((name) => make("option", { value: name }, name)));
-    if (names.includes(chosen)) pick.value = chosen;
+    if (names.includes(before)) pick.value = before;
   }
+  if (facts?.cause_log && facts.cause_log !== chosen) pick.value = chosen = facts.cause_log;
   if (!pick.value) return;
-  const { lines, error } = await get(`logs/${encodeURIComponent(pick.value)}`);
+  const { lines, error } = await get(`logs/${encodeURIComponent(pick.value)}${query}`);
   const log = $("log");
   const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 30;
-  const text = error ?? (lines.length ? lines.join("\n") : "(empty)");
+  const text = error ?? (lines.length ? lines.map((line) => line.replace(LINE, "$1 $2")).join("\n") : "(empty)");
   if (log.textContent === text) return;
   log.textContent = text;
   if (atEnd) log.scrollTop = log.scrollHeight;
@@ -208,31 +229,44 @@ async function showLogs() {
 let began = null;
 let over = "";  // the name of a job that has ended
 
+async function offerOthers(job) {
+  const names = (await get("jobs")).jobs.map((each) => each.name).filter((name) => name !== job);
+  $("beside-pick").hidden = !names.length;
+  fill($("beside"), ["", ...names].map((name) => make("option", { value: name, selected: name === given.get("beside") }, name || "no other")));
+}
+
+$("beside").addEventListener("change", ({ target }) => {
+  location.search = new URLSearchParams({ job: given.get("job"), ...(target.value && { beside: target.value }) });
+});
+
 async function look() {
   let ended = false;
   try {
-    const facts = await get("facts");
+    const facts = await get(`facts${query}`);
     over = facts.ended ? facts.job : "";
+    if (besideQuery) beside = { facts: await get(`facts${besideQuery}`), course: beside?.course };
     showNow(facts);
     showLedger(facts);
     showTiles(facts);
     showProcesses(facts);
     showStages(facts);
-    showEvents(facts.messages ?? []);
+    showEvents(facts);
     if (began != null && facts.course !== began) charts.forget();
     began = facts.course;
+    if (asked % 30 === 0) await offerOthers(facts.job);
     if (asked % 2 === 0 || facts.ended) {
-      const course = await get("course");
-      charts.show(course, facts);
+      const course = await get(`course${query}`);
+      if (beside) beside.course = await get(`course${besideQuery}`);
+      charts.show(course, facts, beside);
       lanes.show(course.lanes, facts.seconds);
       const untold = facts.untold ? `The job’s past is not known: ${facts.untold}` : "";
       $("no-lanes").hidden = !untold && course.lanes.length > 0;
-      say($("no-lanes"), untold || "Nothing is known of the job’s processes.");
-      if (!course.lanes.length && facts.ended) say($("no-charts"), "No course of the job is known.");
-      await showLogs();
+      say($("no-lanes"), untold || (facts.reading ? "The job’s journal is being read …" : "Nothing is known of the job’s processes."));
+      if (facts.ended) say($("no-charts"), course.lanes.length ? "The job ended before its first training step." : "No course of the job is known.");
+      await showLogs(facts);
     }
     asked += 1;
-    ended = facts.ended;
+    ended = facts.ended && !facts.reading;
     $("lost").hidden = true;
     say($("asked"), `asked at ${new Date().toLocaleTimeString()}`);
     document.documentElement.dataset.looks = asked;

@@ -53,6 +53,12 @@ export const KINDS = {
   alive: "serving",
 };
 
+export async function get(path) {
+  const answer = await fetch(path, { credentials: "same-origin" });
+  if (!answer.ok) throw new Error(await answer.text());
+  return answer.json();
+}
+
 export const $ = (id) => document.getElementById(id);
 
 // An element with attributes and children; strings become text.
@@ -76,6 +82,8 @@ export function drawn(tag, attributes = {}, ...children) {
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
+
+export const dot = (state) => make("span", {}, make("span", { class: `dot ${state}`, "aria-hidden": "true" }), state);
 
 // The children of an element, of which those that are there already stay: who reads or selects
 // them is not disturbed.

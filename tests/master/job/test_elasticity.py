@@ -147,8 +147,8 @@ def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
     assert not [i for i in job.take_instructions() if isinstance(i, StartProcess | KillProcess)]
     assert result_of(job, 5.0)["workers"] == {"starts": 3, "deaths": 0}
     told = [text for text in job.record.messages if "worker" in text]
-    assert ["given back" in text for text in told] == [True, True]
-    assert "worker-2 is given back: there is nothing left for it to do" in told[0]
+    assert ["no work is left" in text for text in told] == [True, True]
+    assert "worker-2 ends: no work is left for it" in told[0]
     # Neither a new master nor the audit takes it for something else.
     again = pushed(RecordedJob(job.config, lambda _: None))
     again.replay(list(events))

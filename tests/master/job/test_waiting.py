@@ -2,11 +2,13 @@
 
 from shoal.master.job.job import Job
 from shoal.master.job.status import status_message
+from shoal.master.job.waiting import waits_for
 from shoal.master.work.ids import ServerId, Start
-from shoal.master.work.outcomes import DataDescribed
+from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import config, exited, finish_next, take, w
+from tests.master.strategies import begun, config, exited, finish_next, take, w
 
 
 def test_a_job_says_what_it_waits_for():
@@ -37,6 +39,13 @@ def test_a_job_says_what_it_waits_for():
     assert told().startswith("ps-1 to ")
     job.stop("enough", 3.0)
     assert told() == ""
+
+
+def test_the_servers_are_waited_for_at_the_end():
+    job = begun(DataDescribed(training=(Source("t", 10),)))
+    job.task_reported(w(0), 0, take(job, w(0)).id, Done(), 0, 1.0)
+    assert job.phases.phase == Phase.CONFIRMING
+    assert waits_for(job) == "the servers to say that they have every update"
 
 
 def test_what_servers_restore_is_told_with_how_far_it_is():
