@@ -59,7 +59,7 @@ def stacks(job: str, role: str, index: int, namespace: str) -> None:
     help="The SVG. Default: JOB-ROLE-INDEX.svg in this folder.",
 )
 def profile(job: str, role: str, index: int, seconds: float, output: str, namespace: str) -> None:
-    """Draw where a process of a running job spends its time, as a flame graph.
+    """Draw a flame graph of a process of a running job.
 
     ROLE is master, ps or worker. py-spy looks at the process, which must be of this machine.
     """
