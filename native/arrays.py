@@ -1,4 +1,4 @@
-"""What the extensions share of arrays: checks of arguments, and memory that is aligned."""
+"""The array helpers that the extensions share: checks of arguments, and memory that is aligned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """As `aligned_empty`, of zeros."""
+    """An array of zeros, aligned as that of `aligned_empty`."""
     return _aligned(np.zeros, shape, dtype)
 
 

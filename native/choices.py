@@ -31,7 +31,7 @@ class Choice:
 
     @classmethod
     def older_than(cls, step: int) -> Choice:
-        """What was last used before a step, however often."""
+        """All that was last used before a step, however often."""
         cuts = np.full(USE_CLASSES, step, np.int64)
         return cls(cuts, cuts)
 

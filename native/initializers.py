@@ -1,4 +1,4 @@
-"""How a new row's values are drawn.
+"""The initializers of a new row's values.
 
 Owns the names, parameters and JSON form of initializers; the drawing itself, a pure
 function of (seed, id, column), is in initial.h. Schemes that scale by fan-in and

@@ -1,4 +1,4 @@
-"""What an update rule is: its kind, its hyperparameters, its slots.
+"""The definition of an update rule: its kind, its hyperparameters, its slots.
 
 Owns the names, defaults, ranges and JSON form of an optimizer; the arithmetic is in
 steps.h, applied to rows by ``rowstore`` and to dense blocks by ``dense``. Names and
@@ -244,7 +244,7 @@ class OptimizerSpec:
 
     @property
     def slot_initial_values(self) -> tuple[float, ...]:
-        """What each slot starts from."""
+        """The value that each slot starts from."""
         start = float(self.hyperparameters.get("initial_accumulator_value", 0.0))
         return tuple(start if name == "accumulator" else 0.0 for name in self.slot_names)
 

@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again. Imports nothing of ours."""
+"""The pauses before something that failed is tried again. Imports nothing of ours."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def backoff_seconds(
 
 
 def storage_seconds(attempt: int) -> float:
-    """As `backoff_seconds`, before storage that has failed is tried again."""
+    """The pause before storage that has failed is tried again; otherwise as `backoff_seconds`."""
     return backoff_seconds(attempt, STORAGE_FIRST, STORAGE_LIMIT)

@@ -1,4 +1,4 @@
-"""How many bytes of one kind a process may hold at a time. Imports nothing of ours but errors."""
+"""The bound on the bytes of one kind that a process holds. Imports nothing of ours but errors."""
 
 from __future__ import annotations
 

@@ -108,12 +108,12 @@ class Circuit:
 
     @property
     def address(self) -> str:
-        """Where the server was last."""
+        """The last known address of the server."""
         return self._connection.address
 
     @property
     def away(self) -> bool:
-        """Whether calls wait for the server."""
+        """True if calls wait for the server."""
         return self._away_since is not None
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class Circuit:
         return self._send(method, request, self._connection)
 
     def _waits(self, method: Method[Any, Any]) -> bool:
-        """Whether calls of this kind wait: all do, unless the server takes all kinds but one."""
+        """True if calls of this kind wait: all do, unless the server takes all kinds but one."""
         return self._away_since is not None and self._refused in ("", method.name)
 
     def finish(
@@ -177,7 +177,7 @@ class Circuit:
 
     @staticmethod
     def was_answered(method: Method[Any, Reply], attempt: Attempt[Reply]) -> bool:
-        """Whether a call begun with `start` was answered, without a refusal; waits for its end."""
+        """Wait for a call begun with `start`; True if it was answered, without a refusal."""
         if attempt.connection is None or attempt.future is None:
             return False
         try:
@@ -187,7 +187,7 @@ class Circuit:
         return True
 
     def _takes(self, method: Method[Any, Any], request: Any) -> bool:
-        """Whether the server, where it is now, would take this call. Only by whose turn it is."""
+        """True if the server, where it is now, would take this call. Ask only in turn."""
         connection = self._move()
         size = request.ByteSize() if isinstance(request, Message) else len(request)
         probe = pb.ReadyRequest(method=method.name, bytes=size, caller=self._caller)

@@ -46,7 +46,7 @@ def shortened(text: str) -> str:
 
 
 def from_outside(text: str, most: int = 100) -> str:
-    """What a process said that may not be of the job, as it may stand in a log: a short line."""
+    """Text of a process that may not be of the job, made fit for a log: a short line."""
     return "".join(each for each in text[:most] if each.isprintable())
 
 

@@ -1,4 +1,4 @@
-"""Where tests and `shoal chaos` have a process die or cut its connections; off by default.
+"""The faults of tests and `shoal chaos`: a process dies or loses its connections; off by default.
 
 The environment variable SHOAL_FAULTS names a folder; without it a point costs one
 comparison. With it:
@@ -7,12 +7,11 @@ comparison. With it:
   NAME@PROCESS, which is for it alone (NAME@ps-1), and kills itself with SIGKILL: so each
   file is one death.
 - One that comes to a point whose file holds the word "hang" goes on when the file is gone;
-  where a number of seconds follows, it removes the file and hangs for so long, with inf for ever.
+  if a number of seconds follows, it removes the file and hangs for so long, with inf for ever.
 - A process that serves, and whose id is in the file calls@PROCESS, handles no call until the
   file is gone: it answers the pings of its connections and nothing else.
 - A process with a file no-room@PROCESS is not started until that is gone.
-- What lies behind a URL faulty://PATH is a local path, and fails or hangs as shoal.chaos.faulty
-  says.
+- A URL faulty://PATH stands for a local path, which fails or hangs as shoal.chaos.faulty says.
 - A process that connects to another one goes through the relay whose address is in the
   file PROCESS.OTHER (worker-0.ps-1), and says beside it where the other one is.
 """
@@ -135,7 +134,7 @@ def point(name: str, first: Callable[[], object] = lambda: None) -> None:
 
 
 def arm(folder: Path, name: str, process: str = "", hang: float = 0.0) -> Path:
-    """Have the next process that comes to a point die there; the file that it will remove.
+    """Make the next process that comes to a point die there; return the file that it will remove.
 
     process: the only one that is meant. hang: seconds for which it is to hang there instead; inf:
     for ever.
@@ -179,7 +178,7 @@ def no_room_file(folder: Path, process: str) -> Path:
 
 
 def has_room(process: str) -> bool:
-    """Whether a process can be started now."""
+    """True if a process can be started now."""
     return not _FOLDER or not no_room_file(Path(_FOLDER), process).exists()
 
 
@@ -195,7 +194,7 @@ def _wait_until_gone(path: Path) -> None:
 
 
 def hold(folder: Path, name: str, process: str = "") -> Path:
-    """Have who comes to a point hang there, as long as the file is there that is returned."""
+    """Hang each process that reaches a point, or only `process`, while the returned file exists."""
     path = folder / (f"{name}@{process}" if process else name)
     # Whole at once: an empty file is a death.
     written = path.with_name(f"{path.name}.{os.getpid()}")
@@ -205,7 +204,7 @@ def hold(folder: Path, name: str, process: str = "") -> Path:
 
 
 def route(address: str, peer: str) -> str:
-    """Where to connect to for the process `peer` (TOKEN/ps-1) at an address (host:port)."""
+    """The address to connect to for the process `peer` (TOKEN/ps-1) at an address (host:port)."""
     if not _FOLDER or not peer:
         return address
     relay = relay_file(Path(_FOLDER), _PROCESS, peer.rpartition("/")[2])

@@ -100,7 +100,7 @@ class Pieces:
 
 
 class Layout:
-    """Where what of a frame is.
+    """The positions of the parts of a frame.
 
     head: all bytes before the arrays, whose first one follows the padding. paddings: before each
     array. size: of the whole frame.
@@ -225,7 +225,7 @@ def _no_frame(name: str, why: object) -> WireError:
 
 
 def _header_end(start: bytes | memoryview, size: int, name: str) -> int:
-    """Where the header ends of a frame of `size` bytes that begins so."""
+    """The end of the header of a frame of `size` bytes that begins so."""
     try:
         magic, length = _PREFIX.unpack_from(start)
     except struct.error as error:

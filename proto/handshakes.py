@@ -1,6 +1,6 @@
-"""Why a handshake has failed, in a sentence that says what to do.
+"""The reasons for failed handshakes, each in a sentence that says what to do.
 
-gRPC and Python's ssl give the reason in OpenSSL's words, and none where the other end has refused.
+gRPC and Python's ssl give the reason in OpenSSL's words, and none if the other end has refused.
 """
 
 from __future__ import annotations

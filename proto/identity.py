@@ -1,7 +1,7 @@
-"""Who a process is: its certificate, its key, and the certificate of its job's authority.
+"""The identity of a process: its certificate, its key, and its job authority's certificate.
 
-Owns the names in certificates, how gRPC is given them, and reading the caller of a call. Making
-certificates is shoal.security's.
+Owns the names in certificates, the form in which gRPC takes them, and reading the caller of a call.
+Making certificates is shoal.security's.
 
 A certificate names a process twice: as shoal://JOB/ROLE/INDEX, which says who calls, and as the
 host ROLE-INDEX.JOB.shoal, which TLS compares with the process that is meant. So it does not
@@ -77,7 +77,7 @@ def named(uri: str) -> Caller | None:
 
 
 def caller_of(context: Mapping[str, Sequence[bytes]]) -> Caller | None:
-    """Who calls, by gRPC's authentication context; None for a call without a certificate."""
+    """The caller, by gRPC's authentication context; None for a call without a certificate."""
     if context.get("transport_security_type") != [b"ssl"]:
         return None
     for name in context.get("x509_subject_alternative_name", ()):

@@ -35,21 +35,21 @@ HEAPS = 2
 
 
 def keep_freed_memory() -> bool:
-    """Have malloc keep what was freed instead of giving it back to the kernel.
+    """Make malloc keep freed memory instead of giving it back to the kernel.
 
     By default glibc maps every message of megabytes afresh, and the kernel clears its
     pages anew each time. For the mains of servers and workers, whose messages are alike
-    from one step to the next. Returns whether the C library took all settings.
+    from one step to the next. Returns True if the C library took all settings.
     """
     mallopt = _mallopt()
     return mallopt is not None and _keep_with(mallopt)
 
 
 def share_heaps() -> bool:
-    """Have all threads of this process share two heaps instead of having one each.
+    """Make all threads of this process share two heaps instead of having one each.
 
     For the main of the master: each of its threads now and then writes the state of the job, and
-    each heap would keep the memory of the largest. Returns whether the C library took it.
+    each heap would keep the memory of the largest. Returns True if the C library took the setting.
     """
     mallopt = _mallopt()
     return mallopt is not None and mallopt(_M_ARENA_MAX, HEAPS) == 1

@@ -1,4 +1,4 @@
-"""How large the metric states of an evaluation may be: they travel in one message."""
+"""The largest size of an evaluation's metric states: they travel in one message."""
 
 from __future__ import annotations
 

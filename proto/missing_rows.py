@@ -1,4 +1,4 @@
-"""What an id without a row reads: the one rule, for servers and for what stands in for them.
+"""The one rule for reading an id without a row, for servers and for their stand-ins.
 
 native/answer.h has it once more, for pulls that are answered without Python.
 """
@@ -11,10 +11,10 @@ from shoal.proto import shoal_pb2 as pb
 
 
 def missing_row(table: pb.TableSpec, *, training: bool) -> Literal["initial", "default"]:
-    """Whether it reads its initial value, or the row that is the table's default.
+    """The row that such an id reads: its initial value, or the table's default row.
 
-    With admission training reads what evaluation and an export have: most ids will never get
-    a row, and the model is to learn what it will be served.
+    With admission, training reads the same as evaluation and an export: most ids will never get
+    a row, and the model is to learn on the values that it will be served.
     """
     if table.admit_after > 1:
         return "default"

@@ -1,7 +1,7 @@
-"""How large a model may be by its ModelSpec, whoever sends it or has written it.
+"""The bounds on the size of a model by its ModelSpec, no matter who sends it or has written it.
 
-Owns the bounds, which are checked before memory is reserved for anything of the model. What its
-optimizers and initializers mean is native's to say.
+Owns the bounds, which are checked before memory is reserved for anything of the model. native
+knows the meaning of its optimizers and initializers.
 """
 
 from __future__ import annotations

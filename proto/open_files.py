@@ -1,4 +1,7 @@
-"""How many files a process may have open, connections among them. Imports nothing of ours."""
+"""The number of files that a process may have open, connections included.
+
+Imports nothing of ours.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How far the master's journal is, as the job's other processes have been told.
+"""The position of the master's journal, as the job's other processes have been told.
 
-The master says it with its questions and answers; who is told keeps the highest and says it
-back. So a journal that has lost its end, or was replaced, is known by those who have seen more
-of it. Owns keeping it; comparing it is master/journal/witnesses.py's.
+The master tells it with its questions and answers. Each process keeps the highest and tells it
+back. So a journal that has lost its end, or was replaced, is known by the processes that have seen
+more of it. Owns keeping the position; comparing it is master/journal/witnesses.py's.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Seen:
         return self._position
 
     def to_json(self) -> dict[str, Any] | None:
-        """As in a manifest; None if there is none."""
+        """The position in a manifest's form; None if there is none."""
         return position_json(self._position) if self._position.number else None
 
 
 def position_json(position: pb.JournalPosition) -> dict[str, Any]:
-    """As in a manifest or result.json: JSON's numbers have 53 bits only."""
+    """The position in the form of a manifest or result.json: JSON's numbers have 53 bits only."""
     return {
         "journal": f"{position.journal:016x}",
         "event": position.number,
@@ -54,7 +54,7 @@ def position_json(position: pb.JournalPosition) -> dict[str, Any]:
 
 
 def position_of(content: Any) -> pb.JournalPosition | None:
-    """What `position_json` gave; None if it is none."""
+    """The position that `position_json` put into `content`; None if it is none."""
     try:
         return pb.JournalPosition(
             journal=int(content["journal"], 16),

@@ -26,12 +26,12 @@ def _version() -> str:
 
 
 def own_protocol() -> pb.Protocol:
-    """What this process says of itself."""
+    """The protocol and version of this process."""
     return pb.Protocol(number=PROTOCOL, version=_version())
 
 
 def mismatch(this: str, other: str, theirs: pb.Protocol) -> str:
-    """Why this process and another one cannot speak with each other; "" if they can.
+    """The reason why this process and another one cannot speak with each other; "" if they can.
 
     this, other: the processes, in words. theirs: as the other one said, unset if it said nothing.
     """

@@ -49,7 +49,7 @@ class Routing:
         return slice_of(size, server, self.dense)
 
     def slots(self, server: int) -> int:
-        """How many slots are a server's."""
+        """The number of a server's slots."""
         return int((self.owners == server).sum())
 
     @classmethod

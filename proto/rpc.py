@@ -139,7 +139,7 @@ class Connection:
         return open_channel(faults.route(address, self._peer), self._peer, self._identity)
 
     def _stub(self, method: Method[Request, Reply]) -> tuple[Any, WeakSet[Any]]:
-        """What makes a call to where the peer is now, and where the call is to be noted."""
+        """The stub for a call to the peer's present place, and the set that is to note the call."""
         with self._moving:
             channel, stubs, calls = self._channel, self._stubs, self._calls
         stub = stubs.get(method.path)
@@ -286,7 +286,7 @@ class Connection:
 
 
 def _refusal(error: grpc.RpcError) -> WireError | None:
-    """What the peer itself has said; None where it was not reached, or broke."""
+    """The peer's own refusal; None if it was not reached, or broke."""
     for key, value in error.trailing_metadata() or ():
         if key == ERROR_METADATA:
             detail = pb.ErrorDetail.FromString(value)

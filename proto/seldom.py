@@ -7,7 +7,7 @@ import time
 
 
 class Seldom:
-    """Whether a message is due: at most one in so many seconds. For any thread."""
+    """A limit on how often a message appears: at most one in so many seconds. For any thread."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -15,7 +15,7 @@ class Seldom:
         self._next = 0.0
 
     def due(self) -> bool:
-        """Whether one is due now; then none is for a while."""
+        """True if a message is due now; then none is for a while."""
         now = time.monotonic()
         with self._lock:
             due = now >= self._next

@@ -61,7 +61,7 @@ def _abort_bug(method: Method[Any, Any], context: grpc.ServicerContext, error: E
 
 
 def _refusal(name: str, metadata: Sequence[tuple[str, str | bytes]]) -> WireError | None:
-    """Why a call with this metadata was meant for another than `name`; None if it was not."""
+    """The refusal of a call that was meant for another than `name`; None if it was not."""
     given = next((value for key, value in metadata if key == PEER_METADATA), "")
     meant = given if isinstance(given, str) else given.decode("utf-8", "replace")
     if not name or hmac.compare_digest(meant.encode(), name.encode()):
@@ -86,7 +86,7 @@ class _Guard:
         self._identity = identity
 
     def _caller(self, method: Method[Any, Any], context: grpc.ServicerContext) -> Caller | None:
-        """Who calls; None where that is not known, as this process has no identity.
+        """The caller; None if that is not known, as this process has no identity.
 
         Raises WireError(NOT_PERMITTED), which is logged, if the caller may not call `method`.
         """
@@ -97,7 +97,7 @@ class _Guard:
         return caller
 
     def unary(self, method: Method[Any, Any], handler: Callable[[Any], Any]) -> Callable[..., Any]:
-        """Of a method."""
+        """The gRPC handler of a method."""
 
         def unary(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             faults.before_call()
@@ -142,12 +142,12 @@ class _Calls(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def bound(address: str, port: int) -> str:
-    """Where a server of `serve` is reached on this machine. address, port: as given, and got."""
+    """The address of a server of `serve` on this machine. address, port: as given, and got."""
     return address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
 
 
 class Server:
-    """What `serve` has started: gRPC's server, and that of calls that carry arrays, if any."""
+    """The servers that `serve` has started: gRPC's, and that of calls that carry arrays, if any."""
 
     def __init__(
         self, calls: grpc.Server, pools: Sequence[Executor], arrays: ArrayServer | None
@@ -178,7 +178,7 @@ class Server:
 
 
 def _listeners(address: str) -> Iterator[tuple[str, socket.socket]]:
-    """Where gRPC may listen, and a socket that listens where arrays are taken then.
+    """Addresses for gRPC to listen at, each with the socket that listens for arrays then.
 
     Several only for any free port. Raises OSError.
     """

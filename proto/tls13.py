@@ -1,8 +1,9 @@
-"""Have a process that serves speak TLS 1.3 only. Imported before gRPC, which looks only once.
+"""Make a process that serves speak TLS 1.3 only.
 
-gRPC's Python library cannot be told a least version. But the environment variable names the ciphers
-of TLS 1.2, and those of 1.3 are fixed: with none but RSA's, a server whose key is of another kind
-finds no cipher in 1.2. One handshake has one version, so callers need nothing of the kind.
+Imported before gRPC, which looks only once. gRPC's Python library cannot be told a least version.
+But the environment variable names the ciphers of TLS 1.2, and those of 1.3 are fixed: with none but
+RSA's, a server whose key is of another kind finds no cipher in 1.2. One handshake has one version,
+so callers need nothing of the kind.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What the two ends of a connection agree on: gRPC's options, limits, names, and bytes.
+"""The terms that the two ends of a connection share: gRPC's options, limits, names, and bytes.
 
-The one place where gRPC's options are set. Owns how a call looks on the way; sending it is
-rpc.py's, handling it serving.py's.
+The one place that sets gRPC's options. Owns the form of a call on the way; sending it is rpc.py's,
+handling it serving.py's.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def token_of(name: str) -> tuple[str, str]:
 
 
 def arrays_address(address: str) -> str:
-    """Where the process whose calls of gRPC are taken at `address` takes those of arrays."""
+    """The address for calls of arrays at the process that takes calls of gRPC at `address`."""
     if address.startswith("unix:"):
         return address + ARRAYS_SUFFIX
     host, _, port = address.rpartition(":")

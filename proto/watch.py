@@ -1,7 +1,7 @@
-"""What takes too long is called off: one thread looks after everything that is waited for.
+"""A watch that calls off anything that takes too long: one thread looks after all of it.
 
-A timer a call, which is a thread a call, costs more than most calls do. Owns the looking; how
-long each may take is for others to say.
+A timer a call, which is a thread a call, costs more than most calls do. Owns the looking; callers
+say how long each may take.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Watch:
 
     @contextmanager
     def within(self, seconds: float, give_up: Callable[[], object]) -> Iterator[None]:
-        """Have `give_up` called, once, if the body takes longer than `seconds`."""
+        """Call `give_up`, once, if the body takes longer than `seconds`."""
         number = next(self._numbers)
         with self._changed:
             if self._thread is None:

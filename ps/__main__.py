@@ -254,7 +254,7 @@ def _serve_until_orphaned(server: ParameterServer, timeout: float) -> None:
 def _plan(
     server: ParameterServer, index: int, incarnation: int, connection: rpc.Connection
 ) -> pb.RestoreReply:
-    """What the server is to restore, as the master says."""
+    """Ask the master for the server's restore plan, and take over the plan's routing table."""
     faults.point("before-restore-plan")
     plan = connection.call(
         methods.GET_RESTORE,
@@ -283,7 +283,7 @@ def _restore(server: ParameterServer, plan: pb.RestoreReply) -> str:
 def _tell_storage_away(
     index: int, incarnation: int, job: JobConfig, error: StorageError, connection: rpc.Connection
 ) -> None:
-    """Have the job end: it cannot go on without what this server is to restore."""
+    """Ask the master to end the job: it cannot go on without the data that this server restores."""
     message = (
         f"{error}\nNothing is lost by this. When the storage is back, go on with: "
         f"shoal train --resume {job.job_dir}"
@@ -300,7 +300,7 @@ def _tell_failed(
     connection: rpc.Connection,
     refused_checkpoint: int = 0,
 ) -> None:
-    """Have the master hear why this server ends; as pb.ReportFailureRequest."""
+    """Tell the master why this server ends; as pb.ReportFailureRequest."""
     request = pb.ReportFailureRequest(
         role="ps",
         index=index,

@@ -1,10 +1,9 @@
-"""What a job begins with, read by its servers: each its own part, as soon as the model is known.
+"""The values that a job begins with: each server reads its own part once the model is known.
 
-An export or a checkpoint does not fit into a worker, so each server reads what it is to hold, as
-soon as a worker has told it what the model is: at the job's beginning, and again where it is
-started again and there is no checkpoint. Owns the thread that does this; what is read is
-saved_rows.py's (`--restore-from`, and rows that the user's model brings) and continued.py's
-(`--continue-from`).
+An export or a checkpoint does not fit into a worker. So each server reads its part as soon as a
+worker has told it the model: at the job's beginning, and again if it is started again and there
+is no checkpoint. Owns the thread that does this. The reading itself is saved_rows.py's
+(`--restore-from`, and rows that the user's model brings) and continued.py's (`--continue-from`).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Given(ABC):
-    """What server `server` of `routing.servers` begins with, of what is at a path or URL.
+    """The values at a path or URL that server `server` of `routing.servers` begins with.
 
     progress: is told what is read. opened: as `newest_shard` takes it.
     """

@@ -235,9 +235,9 @@ def _parts_of(owned: Array, count: int) -> Array:
 def _by_slots(
     by_part: Iterator[tuple[int, Piece]], room: int, owned: Array, part_of: Array
 ) -> Iterator[tuple[Piece, tuple[int, int]]]:
-    """What a table's snapshot gives, in pieces of neighbouring routing slots.
+    """Regroup a table's snapshot into pieces of neighbouring routing slots.
 
-    by_part: pieces of at most `room` rows, each of a part of `part_of`. Gives pieces, and the
+    by_part: pieces of at most `room` rows, each of a part of `part_of`. Yields pieces, and the
     first and the last slot that their rows may have.
     """
     gathered: list[Piece] = []

@@ -65,7 +65,7 @@ def _refused(push: UnpackedPush, reason: str, kind: pb.ErrorKind = pb.BAD_REQUES
 
 
 def _field(request: pb.PushRequest) -> str:
-    """What is wrong with a number of the header; "" for nothing."""
+    """The fault of a number of the header; "" for none."""
     sequence = request.identity.sequence
     if not 1 <= sequence <= LARGEST_NUMBER:
         return f"its sequence is not from 1 to {LARGEST_NUMBER}"

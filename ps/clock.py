@@ -35,7 +35,7 @@ LEAP = 4
 
 @dataclass
 class Timeline:
-    """What is known of the time of each step, for one table.
+    """The known times of the steps, for one table.
 
     span: after which its rows expire. entries: (step, time), rising in both: all pushes before
     the step had the clock at that time or earlier. base: of the clock when the last entry was
@@ -70,7 +70,7 @@ class Timeline:
         return self.entries[count - 1][0] if count else 0
 
     def due(self, now: int) -> bool:
-        """Whether a sweep is to be planned: at most one for each entry."""
+        """True if a sweep is to be planned: at most one for each entry."""
         return bool(
             self.entries and self.entries[-1][0] > self.planned and self.cut(now) > self.swept
         )
@@ -97,7 +97,7 @@ class Timeline:
         return np.clip(steps, first, np.maximum(first, last)).astype(np.int64)
 
     def _expired(self, now: int) -> int:
-        """How many entries are at least a span before `now`."""
+        """The number of entries that are at least a span before `now`."""
         return bisect_right(self.entries, now - self.span, key=lambda entry: entry[1])
 
 
@@ -163,7 +163,7 @@ class EventClock:
 
     @property
     def doubt(self) -> str:
-        """Why nothing expires at the moment, in words; "" where all is as usual."""
+        """The reason why nothing expires at the moment, in words; "" if all is as usual."""
         if self.jump is not None:
             assert self.now is not None
             ahead = _days(self.jump.least - self.now)

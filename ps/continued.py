@@ -1,7 +1,7 @@
-"""What `--continue-from` names, read by the servers: all that another job's checkpoint holds.
+"""The checkpoint that `--continue-from` names: the servers read all that it holds.
 
-Rows, optimizer slots, counts, steps and clocks go on; which pushes the other job's workers had sent
-does not: this job's workers begin with their first. Reading a shard is restoring.py's.
+Rows, optimizer slots, counts, steps and clocks go on. The other job's pushes do not: this job's
+workers begin with their first. Reading a shard is restoring.py's.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from shoal.ps.tables import ServerModel
 
 
 class Continued(Given):
-    """Of the checkpoint of another job."""
+    """The values of another job's checkpoint."""
 
     def read(self, spec: pb.ModelSpec) -> ServerModel:
-        """As `Given.read`; the model's version and step are the checkpoint's."""
+        """The model, as `Given.read` gives it; its version and step are the checkpoint's."""
         try:
             checkpoint = forerunner_checkpoint(self.location, self.opened)
             if found := differences(checkpoint.model, spec):

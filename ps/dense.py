@@ -46,7 +46,7 @@ class DenseSlices:
         self.elements, self.state_elements = (each.stop - each.start for each in self.slices)
 
     def slices_among(self, servers: int) -> tuple[slice, slice]:
-        """What of the two vectors is this server's, if they are divided among so many."""
+        """The server's slices of the two vectors, if they are divided among so many servers."""
         trainable, state = self.sizes
         return slice_of(trainable, self._server, servers), slice_of(state, self._server, servers)
 
@@ -57,7 +57,7 @@ class DenseSlices:
 
     @property
     def initialized(self) -> bool:
-        """Whether there are values."""
+        """True if there are values."""
         return self._block is not None
 
     @property
@@ -103,7 +103,7 @@ class DenseSlices:
     def replace(
         self, servers: int, trainable: dict[str, Float32], state: Float32, epoch: int
     ) -> None:
-        """Have the slices of a division among `servers`, from the table of this epoch on.
+        """Take the slices of a division among `servers`, from the table of this epoch on.
 
         trainable, state: as `copies` gives them. No push may be under way.
         """

@@ -1,6 +1,6 @@
-"""What a server has of one id of a table, for `shoal explain`.
+"""The state of one id of a table on a server, for `shoal explain`.
 
-Reads only, under the locks of those who own it: the row store's, and the list of removals. No I/O.
+Reads only, under the locks of the owners: the row store's, and the list of removals. No I/O.
 """
 
 from __future__ import annotations

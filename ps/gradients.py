@@ -1,4 +1,4 @@
-"""What a push brings, unpacked, and what its effect depends on beside that.
+"""The contents of a push, unpacked, and the other values that its effect depends on.
 
 Owns no values: applying a push is tables.py's, unpacking it unpack.py's.
 """
@@ -44,7 +44,7 @@ class Gradients:
 
 @dataclass(frozen=True)
 class Ticket:
-    """What a push's effect depends on beside its gradients.
+    """The values that a push's effect depends on beside its gradients.
 
     step: of the optimizers, from 1, of no other push. staleness: in pushes.
     """

@@ -1,9 +1,9 @@
-"""When a server sweeps its tables, between which pushes, and what it keeps of that.
+"""The sweeps of a server's tables: when they run, between which pushes, and their record.
 
 Owns the place of each part of a sweep among the pushes: after a step, when all pushes up to it are
 applied and none is begun. So it is a function of the pushes, and a server that was killed makes the
 same sweeps as one that was not. A part has a step of its own, under which it is logged with the
-ids that it removed. Which ids those are is sweeps.py's, times are clock.py's.
+ids that it removed. sweeps.py chooses the ids, clock.py keeps the times.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Record = Callable[[int, bytes], object]
 
 
 def share_of(max_rows: int, slots: int) -> int:
-    """What a server with so many of the routing slots may have of a table's rows."""
+    """The most rows of a table that a server with so many of the routing slots may hold."""
     return max(1, max_rows * slots // SLOTS)
 
 
 def lives(spec: pb.ModelSpec) -> bool:
-    """Whether rows of any table of a model may be removed."""
+    """True if rows of any table of a model may be removed."""
     return any(table.expire_after or table.max_rows for table in spec.tables)
 
 
@@ -86,7 +86,7 @@ class Lifecycle:
     # ------------------------------------------------------------ between pushes
 
     def is_due(self) -> bool:
-        """Whether a part of a sweep is to be done before the next push begins."""
+        """True if a part of a sweep is to be done before the next push begins."""
         now = self.clock.now
         return not self._suspended and (
             self._plan is not None
@@ -126,9 +126,9 @@ class Lifecycle:
         self._owing = True
 
     def owes(self) -> bool:
-        """Whether a part is to be done, after a log was done again, before the next push.
+        """True if a part is to be done, after a log was done again, before the next push.
 
-        What comes after a push is owed until it was done once: with caps, until none is exceeded.
+        A sweep after a push is owed until it was done once; with caps, until none is exceeded.
         """
         return (self._owing and self.is_due()) or self._over() is not None
 

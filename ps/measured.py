@@ -11,7 +11,7 @@ SHARE = 0.01
 
 
 class Measured:
-    """What `measure` gave last, measured anew only when that took SHARE of the time since.
+    """The last result of `measure`, renewed only so often that measuring takes SHARE of the time.
 
     The memory of a table is asked of the system page by page: 13 million of them for 50 GB.
     Shared by threads, of which one measures.

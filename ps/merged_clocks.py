@@ -49,7 +49,7 @@ class MergedClocks:
         return line.moved(steps, theirs.lines[table], theirs.now, self.step)
 
     def state_of(self, server: int, servers: int) -> LifecycleState | None:
-        """What server `server` of `servers` goes on from; None where no table was swept."""
+        """The state that server `server` of `servers` goes on from; None if no table was swept."""
         if self._furthest is None or self._merged is None:
             return None
         clock = of_other_rows(self._merged.state())

@@ -1,4 +1,4 @@
-"""What a parameter server tells Prometheus: its status, as families of metrics."""
+"""The status of a parameter server for Prometheus, as families of metrics."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ServerMetrics(Collector):
 
 
 class SampleMetrics(Collector):
-    """What was seen of the pushes that are looked at."""
+    """The statistics of the pushes that are looked at."""
 
     def __init__(self, samples: PushSamples) -> None:
         self._samples = samples

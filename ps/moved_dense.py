@@ -91,7 +91,7 @@ class ComingSlices:
             self._came[vector][self._inside(vector, at)] = True
 
     def _inside(self, vector: int, at: slice) -> slice:
-        """Where elements of the whole vector are in the coming one; those that are there."""
+        """The slice of the coming vector that holds those of elements `at` of the whole one."""
         mine = self._at[vector]
         start = min(max(at.start, mine.start), mine.stop)
         return slice(start - mine.start, max(start, min(at.stop, mine.stop)) - mine.start)
@@ -113,11 +113,11 @@ class ComingSlices:
 
     @property
     def complete(self) -> bool:
-        """Whether all elements are there."""
+        """True if all elements are there."""
         return all(came.all() for came in self._came)
 
     def hold(self) -> None:
-        """Have the model's slices be these. No push may be under way; all must have come."""
+        """Replace the model's slices by these. No push may be under way; all must have come."""
         dense = self._model.dense
         own = zip(_vectors(self._model), _of_vectors(self._model, *dense.slices), strict=True)
         for vector, (values, at) in enumerate(own):

@@ -146,7 +146,7 @@ def take(
 
 
 def join(model: ServerModel, pushes: PushRegister, request: pb.JoinRequest) -> None:
-    """Have a new server's model be where the others are, with the pushes that they have."""
+    """Bring a new server's model to the state of the others, with the pushes that they have."""
     senders = {
         each.identity.worker: (each.identity.incarnation, each.identity.sequence)
         for each in request.has

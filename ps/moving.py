@@ -83,7 +83,7 @@ class Moves:
 
     @property
     def under_way(self) -> bool:
-        """Whether a move has begun and not ended."""
+        """True if a move has begun and not ended."""
         return self._table is not None
 
     # ------------------------------------------------------------ the master's calls
@@ -219,7 +219,7 @@ class Moves:
         self._slices = None
 
     def keep_log_by(self, routing: Routing) -> None:
-        """Have the log at the server that keeps it by a new table; before it holds."""
+        """Move the log to the server that keeps it by a new table; before that table holds."""
         before, after = self._ownership.routing.dense, routing.dense
         if self.peer_sink_of is None or self.log is None:
             return

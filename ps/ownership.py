@@ -21,7 +21,7 @@ from shoal.proto.routing import Routing
 
 
 class Ownership:
-    """What is the server's among `servers`. routing: the table, by which calls are checked."""
+    """The ids that this server owns. routing: the table, by which calls are checked."""
 
     def __init__(self, server: int, routing: Routing, answerer: Answerer | None = None) -> None:
         """answerer: of the server's pulls, is told of each table."""
@@ -53,7 +53,7 @@ class Ownership:
             status.load_seconds = time.monotonic() - self._since
 
     def _alone(self, routing: Routing) -> bool:
-        """Whether all ids are this server's."""
+        """True if all ids are this server's."""
         return routing.servers == 1 and self._server == 0
 
     def check(self, epoch: int, arrays: Sequence[npt.NDArray[Any]]) -> None:

@@ -38,7 +38,7 @@ class RestorePatience:
         return PatientStorage(open_storage(location), self)
 
     def call(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns, which is called again while it raises an OSError that passes.
+        """Return what `work` returns; call it again while it raises an OSError that passes.
 
         Raises StorageError at the end of the patience, StoppedError if the server is to end.
         """

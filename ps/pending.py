@@ -62,12 +62,12 @@ class PendingGradients:
             self.update = update
 
     def frames(self) -> list[bytes | memoryview]:
-        """Those of all pushes held, in the order in which they came."""
+        """The frames of all pushes held, in the order in which they came."""
         with self._lock:
             return [each.frame for parts in self._gradients.values() for each in parts.values()]
 
     def names(self) -> list[pb.GradientId]:
-        """Of all gradients held."""
+        """The ids of all gradients held."""
         with self._lock:
             return [
                 pb.GradientId(worker=worker, incarnation=incarnation, number=number)

@@ -1,7 +1,7 @@
-"""How far a server is with what it does before it can serve, and that the master hears of it.
+"""The progress of a server before it can serve, and the reports of it to the master.
 
-Owns the figures, and the thread that tells them. What is done is for registration.py and
-saved_rows.py to say.
+Owns the figures, and the thread that reports them. registration.py and saved_rows.py say what is
+being done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StoppedError(Error):
 
 
 class Progress:
-    """What is being done, and how much of it. Any thread may ask and add.
+    """The work under way, and how much of it is done. Any thread may ask and add.
 
     stopped: set when the server is to end; then `advance` raises StoppedError.
     """
@@ -52,7 +52,7 @@ class Progress:
             self._done += size
 
     def held_up(self, what: str) -> None:
-        """What it waits for in between, a verb and its object; "" if it gets on again."""
+        """Note what the work waits for, as a verb and its object; "" once it goes on."""
         with self._lock:
             self._held_up = what
 
@@ -66,16 +66,16 @@ class Progress:
         self.begin("")
 
     def now(self) -> pb.ServerProgress:
-        """What is being done, with the bytes that are done and those that there are."""
+        """The work under way, with the bytes that are done and the bytes in total."""
         with self._lock:
             what = self._held_up or self._what
             return pb.ServerProgress(what=what, done=self._done, total=self._total)
 
     def keep_telling(self, tell: Callable[[pb.ServerProgress], object]) -> None:
-        """Have `tell` called about once a second while something is being done, and once after.
+        """Call `tell` about once a second while something is being done, and once after.
 
-        On a thread of its own, until the server is stopped. Errors of the wire are left: the
-        master hears the next word.
+        This runs on a thread of its own, until the server is stopped. Errors are only logged: the
+        master hears the next report.
         """
 
         def keep() -> None:

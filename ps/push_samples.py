@@ -1,6 +1,6 @@
-"""What one push a second tells: the norms of gradients and rows, and which ids are hot.
+"""The statistics of one push a second: the norms of gradients and rows, and the hot ids.
 
-Only servers of a job with --serve-metrics or --tensorboard-dir look. Where a look takes long they
+Only servers of a job with --serve-metrics or --tensorboard-dir look. If a look takes long, they
 look less often, so that it never costs more than SHARE of their time. The pages are metrics.py's.
 """
 
@@ -73,7 +73,7 @@ class HotIds:
 
 
 class _Table:
-    """What was seen of a table in the pushes that were looked at."""
+    """The statistics of a table, from the pushes that were looked at."""
 
     def __init__(self) -> None:
         self.gradients, self.rows = Norms(), Norms()
@@ -83,7 +83,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class Seen:
-    """Of a table, at one moment. Norms have the buckets of proto/norms.py.
+    """The statistics of a table at one moment. Norms have the buckets of proto/norms.py.
 
     hot: (id, share of the pushes looked at) of the most frequent ids, as many as are wanted.
     """

@@ -102,7 +102,7 @@ class PushRegister:
             raise WireError(pb.NOT_READY, FROZEN)
 
     def has(self, identity: pb.PushIdentity) -> bool:
-        """Whether a push was applied, or is held; counted as a duplicate if it was."""
+        """True if a push was applied, or is held; then it is counted as a duplicate."""
         worker = self._workers.get(identity.worker)
         if worker is None:
             return False

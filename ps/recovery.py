@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a server restores from, by its own configuration; paths or URLs, "" for none.
+    """The places a server restores from, by its own configuration; paths or URLs, "" for none.
 
-    checkpoints: the folder of the job's checkpoints. saved: what --restore-from names. continued:
-    what --continue-from names. first_rows: those that the user's model brings.
+    checkpoints: the folder of the job's checkpoints. saved: the argument of --restore-from.
+    continued: the argument of --continue-from. first_rows: the rows that the user's model brings.
     """
 
     checkpoints: str = ""

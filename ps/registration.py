@@ -1,7 +1,7 @@
-"""How a server comes by its model: a worker registers it, or it is restored.
+"""The two ways a server gets its model: a worker registers it, or it is restored.
 
-Owns the model, its first dense values, and which workers have met this incarnation of the
-server. What is then read and pushed is service.py's; choosing a checkpoint is recovery.py's.
+Owns the model, its first dense values, and the set of workers that have met this incarnation of
+the server. Later pulls and pushes are service.py's; choosing a checkpoint is recovery.py's.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Registration:
         return frames.encode(pb.InitializeDenseReply(initialized=taken), [])
 
     def join(self, spec: pb.ModelSpec) -> None:
-        """Have an empty model, of a server that is new in a job that trains.
+        """Begin with an empty model, on a server that is new in a job that trains.
 
         It has no slices of the dense variables. Raises WireError(SPEC_MISMATCH) if it has another
         model already.
@@ -198,7 +198,7 @@ class Registration:
 
     @property
     def _ours(self) -> tuple[int, Routing, Progress, Callable[[str], Storage]]:
-        """What `Given` takes after its location."""
+        """The arguments of `Given` after its location."""
         return self._server, self._ownership.routing, self._progress, self._opened
 
     def _fill(self, model: ServerModel) -> None:
@@ -213,7 +213,7 @@ class Registration:
 
     @property
     def failure(self) -> Exception | None:
-        """Why this server will never have a model; None while it has or may have one."""
+        """The reason why this server will never have a model; None while it has or may have one."""
         return None if self._beginning is None else self._beginning.failure
 
     def check_ready(self) -> None:
@@ -280,7 +280,7 @@ class Registration:
             self._model.settle(log.append_sweep if log else lambda *_: None)
 
     def _serve(self, model: ServerModel) -> None:
-        """Have pulls of the model answered without Python, too."""
+        """Let the answerer answer pulls of the model without Python, too."""
         self._answerer.serve_model(
             [
                 (store, bool(spec.vocabulary), spec.frozen)

@@ -66,7 +66,7 @@ class Removals:
                 self._trim(table)
 
     def pending(self, table: int) -> list[Removal]:
-        """Those that no complete checkpoint has, in the order of their steps."""
+        """The removals that no complete checkpoint has, in the order of their steps."""
         with self._lock:
             return [each for each in self._lists[table] if each.step > self._saved]
 
@@ -95,7 +95,7 @@ class Removals:
 
 
 def owned_of(removals: list[Removal], owns: npt.NDArray[np.bool_]) -> list[Removal]:
-    """Those of ids whose slots are among `owns`, bool [16384]."""
+    """The removals of ids whose slots are among `owns`, bool [16384]."""
     found = [replace(each, ids=each.ids[owns[native_ids.slot_of(each.ids)]]) for each in removals]
     return [each for each in found if each.ids.size]
 

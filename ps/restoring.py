@@ -229,7 +229,7 @@ def _dense(
     model: ServerModel,
     progress: Progress,
 ) -> tuple[dict[str, Float32], Float32]:
-    """What this server is to hold of the dense variables, with their slots, and of the others."""
+    """The server's part of the trainable values, with their slots, and of the others."""
     trainable: dict[int, dict[str, Float32]] = {}
     state: dict[int, dict[str, Float32]] = {}
 
@@ -251,7 +251,7 @@ def _joined(
     ours: slice,
     size: int,
 ) -> dict[str, Float32]:
-    """What this server is to hold of flat vectors of `size`, by the slices of shards."""
+    """The server's part of flat vectors of `size`, joined from the slices of shards."""
     parts: dict[str, list[Float32]] = {}
     for shard in sorted(slices):
         theirs = checkpoint.routing.dense_slice(size, shard)

@@ -26,10 +26,10 @@ Float32 = npt.NDArray[np.float32]
 
 
 class SavedRows(Given):
-    """Of an export or a checkpoint."""
+    """The values of an export or a checkpoint."""
 
     def read(self, spec: pb.ModelSpec) -> ServerModel:
-        """As `Given.read`."""
+        """The model, as `Given.read` gives it."""
         model = ServerModel(spec, self.server, self.routing.dense, self.routing.slots(self.server))
         saved = open_saved(self.location, self.opened)
         owned = self.routing.owners == self.server
@@ -95,10 +95,10 @@ class SavedRows(Given):
 
 
 class FirstRows(SavedRows):
-    """Of tables whose rows the user's model brings, as worker/outputs/first_rows.py wrote them."""
+    """The rows that the user's model brings, as worker/outputs/first_rows.py wrote them."""
 
     def read(self, spec: pb.ModelSpec) -> ServerModel:
-        """As `Given.read`; the dense values are a worker's to give."""
+        """The model, as `Given.read` gives it; a worker gives the dense values."""
         model = ServerModel(spec, self.server, self.routing.dense, self.routing.slots(self.server))
         self.fill(model)
         return model

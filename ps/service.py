@@ -142,7 +142,7 @@ class ParameterServer:
     def keep_log(
         self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
     ) -> UpdateLog:
-        """Have pushes logged, --durability=log. As `UpdateLog`; before anything is served."""
+        """Log pushes, --durability=log. Arguments as of `UpdateLog`; before anything is served."""
         pending = self._pending if self._synchronous else None
         log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop, pending)
         self._log = self._shards.log = self.registration.log = self.moves.log = log
@@ -152,7 +152,7 @@ class ParameterServer:
         return log
 
     def look_after_log(self) -> None:
-        """Have the log looked after, until the server is stopped."""
+        """Look after the log on a thread of its own, until the server is stopped."""
         if self._log is not None:
             threading.Thread(target=self._log.keep, args=(self.stopped,), daemon=True).start()
 
@@ -281,7 +281,7 @@ class ParameterServer:
         return frames.encode(pb.AssignRowsReply(), [])
 
     def _check_still(self, epoch: int, arrays: Sequence[Any]) -> None:
-        """As `Ownership.check`. Raises WireError(NOT_READY) while rows move, too."""
+        """Check as `Ownership.check` does. Raises WireError(NOT_READY) while rows move, too."""
         if self.moves.under_way:
             raise WireError(pb.NOT_READY, "rows are being moved to another server")
         self.ownership.check(epoch, arrays)
@@ -365,12 +365,12 @@ class ParameterServer:
         return self._pushes.last()
 
     def stacks(self, request: pb.StacksRequest) -> pb.ProcessStacks:
-        """Where the threads stand, but for the one that answers."""
+        """The stacks of the threads, but for the one that answers."""
         del request  # it has no fields
         return process_stacks(f"ps-{self.server}")
 
     def find_id(self, request: pb.FindIdRequest) -> pb.FoundId:
-        """What there is of one id."""
+        """The state of one id on this server."""
         routing = self.ownership.routing
         found = find_id(self.model, request, self.server, routing)
         if self.ownership.routing is not routing:
@@ -400,7 +400,7 @@ class ParameterServer:
         return heard
 
     def _routing(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Of a call that may bring another routing table: servers may have left by it."""
+        """Wrap a handler that may bring another routing table: servers may have left by it."""
 
         def called(request: Any) -> Any:
             before = self.ownership.routing.epoch
@@ -425,7 +425,7 @@ class ParameterServer:
         return checked
 
     def ready_for(self, request: pb.ReadyRequest) -> pb.ReadyReply:
-        """Whether a call would be taken now; refused with NOT_READY as that would be."""
+        """Reply if a call would be taken now; refuse with NOT_READY as the call would be."""
         if request.method == methods.REGISTER.name:
             self.registration.check_ready()
         if request.method == methods.PUSH.name:
@@ -457,8 +457,8 @@ _OF_LOGS = (methods.APPEND_LOG, methods.TAKE_LOG)
 
 
 def _nothing() -> None:
-    """Of a push that nobody logs."""
+    """Do nothing, for a push that nobody logs."""
 
 
 def _no_record(step: int, frame: bytes) -> None:
-    """Of a sweep that nobody logs."""
+    """Do nothing, for a sweep that nobody logs."""

@@ -58,7 +58,7 @@ class _UnderWay:
     ended: threading.Event = field(default_factory=threading.Event)
 
     def is_of(self, number: int, nonce: str) -> bool:
-        """Whether this is that attempt. A number alone may have come before."""
+        """True if this is that attempt. The number alone may have come before."""
         return (self.number, self.nonce) == (number, nonce)
 
     def go_on(self) -> None:

@@ -56,7 +56,7 @@ class Found:
 
 
 def expired(store: RowStore, cut: int) -> tuple[Found, Found]:
-    """What was last used before the step `cut`, of rows and of counted ids.
+    """The rows, and the counted ids, that were last used before the step `cut`.
 
     At most a part of each: then the oldest.
     """
@@ -170,7 +170,7 @@ def _choice(message: pb.SweepChoice) -> Choice | None:
 
 
 def is_all(choice: pb.SweepChoice, cut: int) -> bool:
-    """Whether a choice of what `expired` before `cut` leaves nothing of that."""
+    """True if a choice leaves nothing of what `expired` finds before `cut`."""
     return not choice.sure or (choice.sure[0] == choice.maybe[0] == cut)
 
 

@@ -42,7 +42,7 @@ AT_ONCE = 2048
 
 
 def row_bytes(table: RowStore) -> int:
-    """Of a row in a piece: its values, its slots, and what is known of its use."""
+    """The bytes of a row in a piece: its values, its slots, and what is known of its use."""
     return 4 * (table.dim + len(table.slot_names) * table.slot_width) + 16
 
 
@@ -57,11 +57,10 @@ MAX_EPOCH = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Moment:
-    """What a pull is told of the values beside the rows.
+    """The values beside the rows that a pull is told.
 
     version: pushes applied. applied: sequence of the caller's last one among them, 0 for none.
-    dense: trainable and non-trainable slice,
-    float32, if it is to have them.
+    dense: trainable and non-trainable slice, float32, if the caller is to have them.
     """
 
     version: int
@@ -156,11 +155,11 @@ class ServerModel:
         return self.moments.step
 
     def continue_from(self, known: int, *, whole: bool) -> None:
-        """Have a version above `known`, which a worker has seen of an earlier incarnation.
+        """Raise the version above `known`, which a worker has seen of an earlier incarnation.
 
-        So versions never go back for it, and it takes the dense values anew. whole: all that was
-        answered was done again. Then a version that is no newer than ours is as the worker saw it:
-        another one would only be a step more of a schedule, and of no push.
+        So versions never go back for the worker, and it takes the dense values anew. whole: all
+        that was answered was done again. Then a version that is no newer than ours is as the
+        worker saw it: another one would only be one more step of a schedule, without a push.
         """
         if not whole or known > self.version:
             self.moments.exceed(known)
@@ -236,13 +235,13 @@ class ServerModel:
     def moment(
         self, worker: int, incarnation: int, dense_version: int, epoch: int = MAX_EPOCH
     ) -> Moment:
-        """Where the model is now, and the dense slices if they changed after `dense_version`.
+        """The model's version now, and the dense slices if they changed after `dense_version`.
 
         epoch: of the routing table by which the caller asks. Raises WireError(STALE_ROUTING) if the
         slices are those of a later one.
-        -1 always gets them, -2 never. Version, the worker's last push and the non-trainable
-        slice are of one moment; the trainable slice is a view of the live values, to be
-        copied before the next call. Raises WireError(DENSE_NOT_INITIALIZED).
+        dense_version: -1 always gets the slices, -2 never. Version, the worker's last push and
+        the non-trainable slice are of one moment; the trainable slice is a view of the live
+        values, to be copied before the next call. Raises WireError(DENSE_NOT_INITIALIZED).
         """
         block = None if dense_version == -2 else self.dense.block
         version, applied, state = self.moments.at(worker, incarnation, dense_version)

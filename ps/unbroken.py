@@ -32,7 +32,7 @@ class Unbroken:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Have what changes the model in it done wholly, or end the process.
+        """Complete a change of the model, or end the process.
 
         A model that has a part of a push cannot be mended: done again, the push would be
         applied twice in part. The server's next incarnation starts from its checkpoint, and

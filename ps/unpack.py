@@ -70,7 +70,7 @@ def unpack(frame: bytes | memoryview) -> UnpackedPush:
 
 
 def _scales(request: pb.PushRequest) -> list[float]:
-    """Of each table's gradients. Raises WireError(BAD_REQUEST)."""
+    """The scale of each table's gradients. Raises WireError(BAD_REQUEST)."""
     scales = list(request.scales) or [1.0] * len(request.tables)
     if len(scales) != len(request.tables) or not all(0.0 < each < math.inf for each in scales):
         raise WireError(pb.BAD_REQUEST, f"{scales} are no scales of {len(request.tables)} tables")

@@ -231,7 +231,7 @@ class Pool:
 
     @property
     def used(self) -> bool:
-        """Whether there are connections, idle or not."""
+        """True if there are connections, idle or not."""
         return bool(self._links)
 
     def close(self) -> None:
@@ -345,7 +345,7 @@ class Pool:
 
 
 def _open(address: str, seconds: float) -> socket.socket:
-    """As `open_socket`; a peer that acknowledges nothing any more is found."""
+    """Open a socket as `open_socket` does; it finds a peer that acknowledges nothing any more."""
     made = open_socket(address, seconds)
     if made.family != socket.AF_UNIX:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MILLISECONDS)

@@ -52,7 +52,7 @@ class WithDirect:
 
     @property
     def durations(self) -> tuple[list[int], float]:
-        """Of the requests that `direct` answered, as it tells them."""
+        """The durations of the requests that `direct` answered, as it tells them."""
         return self.direct.durations(self.kind)
 
     def __call__(self, request: Any) -> Any:

@@ -1,8 +1,8 @@
-"""How a connection begins: both ends say who they are, and prove it.
+"""The beginning of a connection: both ends name themselves, and prove it.
 
-With certificates TLS 1.3 has both prove it. Without, each proves that it has the job's token, of
-which neither learns anything that it did not know: an HMAC over what both have drawn. Who listens
-at a Unix socket that only the user can open proves it, too: that finds a mistake.
+With certificates both prove it by TLS 1.3. Without, each proves that it has the job's token: by an
+HMAC over the nonces of both, which tells neither anything that it did not know. A listener at a
+Unix socket that only the user can open proves it, too: that finds a mistake.
 
     caller      HELLO      protocol, whom it means, who it is, a nonce
     listener    CHALLENGE  its nonce, its proof     or a refusal
@@ -128,7 +128,7 @@ def answer(link: Link, name: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _context(identity: Identity, purpose: ssl.Purpose) -> ssl.SSLContext:
-    """What both ends of a connection of TLS take: version 1.3, and the job's own certificates."""
+    """The TLS context that both ends share: version 1.3, and the job's own certificates."""
     server = purpose == ssl.Purpose.CLIENT_AUTH
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -88,7 +88,7 @@ class Link:
         made.settimeout(None)
 
     def _limit(self, option: int, seconds: float) -> None:
-        """How long one call of the system may take."""
+        """Limit the time that one call of the system may take."""
         if self._tls:
             # Python repeats its calls by itself on a socket that blocks.
             if self._socket.gettimeout() != (seconds or None):
@@ -119,7 +119,7 @@ class Link:
         return parse(self.read(PREFIX_BYTES, until))
 
     def wait(self, seconds: float) -> bool:
-        """Whether a message begins within so many seconds. Raises BrokenError."""
+        """Wait for a message; True if one begins within so many seconds. Raises BrokenError."""
         if self._start == self._end:
             self._start = self._end = _BEGIN
             try:
@@ -200,10 +200,10 @@ class Link:
     def answered_by(
         self, direct: Direct, flags: bytearray, part_seconds: float, seconds: float, pause: str
     ) -> bool:
-        """Have requests answered by `direct`; whether there is one for others.
+        """Let `direct` answer requests; return True if there is one for others.
 
         Not with TLS. part_seconds: for a request to begin, and to go on. seconds: as `send` takes
-        them. flags, pause: as `direct`. Raises LateError, BrokenError.
+        them. flags, pause: as `direct` takes them. Raises LateError, BrokenError.
         """
         try:
             self._limit(socket.SO_RCVTIMEO, part_seconds)
@@ -265,7 +265,7 @@ class Link:
 
 
 def _is_late(error: Exception) -> bool:
-    """Whether a call of the system took as long as it may, and the connection is there."""
+    """True if a call of the system took as long as it may, and the connection is there."""
     if isinstance(error, TimeoutError):
         return error.errno != errno.ETIMEDOUT  # the system's own, for a peer that is gone
     return isinstance(error, (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError))

@@ -1,4 +1,4 @@
-"""What travels on a connection of the data plane: a prefix, and the bytes that it announces.
+"""The messages on a connection of the data plane: a prefix, and the bytes that it announces.
 
     offset 0    magic b"SHD1"
     offset 4    kind, uint8

@@ -124,13 +124,13 @@ class _Stranger:
         self.begun = False
 
     def end(self) -> None:
-        """Have its thread find it closed."""
+        """Shut the socket down, so that its thread finds it closed."""
         with contextlib.suppress(OSError):
             self.handle.shutdown(socket.SHUT_RDWR)
 
 
 def _has_begun(made: socket.socket, seconds: float) -> bool:
-    """Whether a byte of a connection comes in so many seconds, or its end."""
+    """Wait for a connection's first byte or its end; True if either comes in so many seconds."""
     ready = select.poll()
     ready.register(made, select.POLLIN)
     return bool(ready.poll(seconds * 1000))
@@ -164,7 +164,7 @@ class ArrayServer:
         identity: Identity | None,
         admit: Admit,
     ) -> None:
-        """As `serving.serve` takes them. admit: as there."""
+        """All arguments are as `serving.serve` takes them, `admit` too."""
         self._methods = {method.kind: (method, handler) for method, handler in handlers.items()}
         # Who is known by a certificate may not speak for another: that is Python's to check.
         self._direct = None if identity else _direct(handlers)
@@ -406,7 +406,7 @@ def request(method: Method[Any, Any], payload: memoryview) -> Any:
 def _answer(
     link: Link, method: Method[Any, Any], handler: Callable[[Any], Any], taken: Any
 ) -> bool:
-    """Have a request handled and answered; whether the connection goes on."""
+    """Handle a request and answer it; return True if the connection goes on."""
     begun = False
     try:
         if method.streaming:

@@ -1,6 +1,6 @@
-"""Where a log was when checkpoints were cut, until they are complete or given up.
+"""The places in a log at which checkpoints were cut, until they are complete or given up.
 
-Owns which attempt at a checkpoint is meant, and what the newest complete one has. No I/O; its owner
+Tells attempts at a checkpoint apart, and owns what the newest complete one has. No I/O; its owner
 keeps threads apart.
 """
 
@@ -14,7 +14,7 @@ from shoal.ps.update_log.sinks import Standing
 
 @dataclass(frozen=True)
 class Noted:
-    """Where the log `name` was at the cut of an attempt; as the sink's `drop` takes it."""
+    """The place in the log `name` at the cut of an attempt; as the sink's `drop` takes it."""
 
     nonce: str
     name: str
@@ -24,7 +24,7 @@ class Noted:
 
 
 class Cuts:
-    """Those of one log's server. saved: what is in the newest complete checkpoint, if known."""
+    """The cuts of one server's log. saved: what is in the newest complete checkpoint, if known."""
 
     def __init__(self) -> None:
         self.saved: Standing | None = None

@@ -46,7 +46,7 @@ RECORD_BYTES = 100
 
 @dataclass
 class _Write:
-    """What the writing thread is to do: a record to write, in a new segment if that is named.
+    """A task of the writing thread: a record to write, in a new segment if one is named.
 
     number: of the last entry before it, where a segment begins; None: as the thread knows it.
     """

@@ -47,7 +47,7 @@ class Group:
 
     @property
     def since(self) -> float:
-        """When its oldest entry was handed on."""
+        """The time at which its oldest entry was handed on."""
         return self.waiting[0].since
 
     def body(self) -> Pieces:

@@ -55,7 +55,7 @@ def _nothing() -> None:
 
 
 def _is_open(wait: Callable[[], object]) -> bool:
-    """Whether pushes are taken still, once one is kept or the log is lost."""
+    """Wait until a push is kept or the log is lost; True if pushes are still taken."""
     try:
         wait()
     except WireError:  # this incarnation is over
@@ -161,7 +161,7 @@ class UpdateLog:
     def begins(
         self, model: ServerModel
     ) -> Callable[[memoryview, int, int], tuple[int, int, Callable[[], bool] | None]]:
-        """What Answerer.serve_model takes as its log: of pushes that Python does not apply."""
+        """The log that Answerer.serve_model takes, for pushes that Python does not apply."""
 
         def begun(
             frame: memoryview, worker: int, pulled_version: int
@@ -175,11 +175,11 @@ class UpdateLog:
         return begun
 
     def append_held(self, frame: bytes | memoryview) -> Callable[[], object]:
-        """As `append`, of a push that waits for its update."""
+        """Log a push that waits for its update, as `append` does."""
         return self.append(self._next(), frame)
 
     def append_update(self, request: pb.ApplyUpdateRequest) -> Callable[[], object]:
-        """As `append`, of an update of --sync."""
+        """Log an update of --sync, as `append` does."""
         return self.append(self._next(), request.SerializeToString(), update=True)
 
     def _next(self) -> Ticket:
@@ -188,7 +188,7 @@ class UpdateLog:
             return Ticket(self._place, 0)
 
     def _hold_again(self) -> None:
-        """Have the gradients that wait in the log once more, and wait until they are kept.
+        """Log the gradients that wait for their update once more, and wait until they are kept.
 
         No push is under way, and no update.
         """
@@ -200,17 +200,17 @@ class UpdateLog:
                 wait()
 
     def _standing(self, paused: Iterable[dict[str, int]]) -> Standing:
-        """What is in the model now. paused: as `PushRegister.paused` gives it."""
+        """The updates that are in the model now. paused: as `PushRegister.paused` gives it."""
         update = 0 if self._pending is None else self._pending.update
         return Standing(identities(paused), update, self._epoch)
 
     def append_move(
         self, step: int, frame: bytes | memoryview, epoch: int, kind: pb.MoveEntry
     ) -> Callable[[], object]:
-        """As `append`, of a part of a move of slots.
+        """Log a part of a move of slots, as `append` does.
 
-        step: the last one. epoch: of the table that the move leads to. Has room always: pushes do
-        not wait for rows that are in the log only until the next checkpoint.
+        step: the last one. epoch: of the table that the move leads to. There is always room:
+        pushes do not wait for rows that are in the log only until the next checkpoint.
         """
         with self._lock:
             # No checkpoint before has these rows, whatever pushes it has.
@@ -229,7 +229,7 @@ class UpdateLog:
             self._epoch = min(self._epoch, epoch)
 
     def append_slices(self, step: int, epoch: int, dense: int) -> Callable[[], object]:
-        """As `append_move`: from here on the dense slices hold that came. dense: the table's."""
+        """Log that the dense slices that came hold from here on. epoch, dense: the table's."""
         self.division = dense, epoch
         piece = pb.DensePiece(servers=dense)
         return self.append_move(step, piece.SerializeToString(), epoch, pb.SLICES_TAKEN)
@@ -244,7 +244,7 @@ class UpdateLog:
         self.append(ticket, frame, sweep=True)
 
     def _of_sink(self, name: str, call: Callable[..., Result], *arguments: Any) -> Result | None:
-        """What `call` returns, of the sink; None if it finds that the log `name` is lost."""
+        """Call the sink, and return its result; None if it finds that the log `name` is lost."""
         try:
             return call(*arguments)
         except LogLostError as error:

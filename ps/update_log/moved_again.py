@@ -30,7 +30,7 @@ class Coming:
 
     @property
     def moved(self) -> bool:
-        """Whether some entry of a move was done again."""
+        """True if some entry of a move was done again."""
         return self.epoch > self._model.epoch
 
     def take(self, header: pb.TakeRowsRequest, elements: npt.NDArray[Any]) -> None:
@@ -42,9 +42,9 @@ class Coming:
         slices.take(header.dense, elements)
 
     def hold(self, epoch: int, servers: int) -> bool:
-        """Have the slices of this epoch hold, if all came; returns whether they do.
+        """Let the slices of this epoch hold, if all came; return True if they do.
 
-        servers: among which they are divided.
+        servers: the number of servers among which they are divided.
         """
         slices, self._slices = self._slices, None
         if slices is None or (slices.epoch, slices.servers) != (epoch, servers):

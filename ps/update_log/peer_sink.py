@@ -90,7 +90,7 @@ class _Writing:
             self._lost(self._connection)
 
     def _kept(self, group: Group) -> int:
-        """Have a group kept; repeats what may have been lost on the way."""
+        """Send a group and wait until it is kept; repeat what may have been lost on the way."""
         left = max(LEAST_SECONDS, group.since + self._seconds - time.monotonic())
         reply = self._translated(
             lambda: self._connection.call(
@@ -197,7 +197,7 @@ class PeerSink:
         self._drop(pb.DropLogRequest(log=log))
 
     def forget(self, log: str, standing: Standing) -> None:
-        """Have its keeper let go of all entries of a log that goes on elsewhere, if it is there."""
+        """Tell the keeper to drop all entries of a log that goes on elsewhere, if it is there."""
         with contextlib.suppress(LogLostError, LogTakenError):
             self._drop_to(log, LAST_STEP, standing)
 
@@ -311,5 +311,5 @@ class PeerSink:
 
 
 def _has_none(error: LogLostError) -> bool:
-    """Whether the peer answered that it does not have the log."""
+    """True if the peer answered that it does not have the log."""
     return isinstance(error.__cause__, WireError) and error.__cause__.kind == pb.NO_LOG

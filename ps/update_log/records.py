@@ -71,7 +71,7 @@ def record(
 
 
 def read_records(path: Path) -> Iterator[Record | Damage]:
-    """What is in a segment. After damage it goes on with the next record that is whole."""
+    """The records of a segment. After damage it goes on with the next record that is whole."""
     with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
         at = 0
@@ -116,7 +116,7 @@ def _record_at(file: BinaryIO, at: int, size: int) -> tuple[Record | None, int]:
 
 
 def _is_torn(file: BinaryIO, at: int, size: int) -> bool:
-    """Whether what is there is what is left of a write that did not come to its end."""
+    """True if the bytes from `at` on are left of a write that did not come to its end."""
     if size - at < HEAD_BYTES:
         return True
     if (head := _head_at(file, at)) is not None:
@@ -130,7 +130,7 @@ def _is_torn(file: BinaryIO, at: int, size: int) -> bool:
 
 
 def _next_record(file: BinaryIO, at: int, size: int) -> int:
-    """Where the next whole record begins; the end of the file if there is none."""
+    """The offset of the next whole record; the end of the file if there is none."""
     while at < size:
         file.seek(at)
         piece = file.read(_SCANNED_BYTES)

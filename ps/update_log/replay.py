@@ -53,7 +53,7 @@ Fill = Callable[[ServerModel], None]
 
 
 def no_rows(model: ServerModel) -> None:
-    """As Fill, of a model that begins with none."""
+    """Do nothing, as the Fill of a model that begins with no rows."""
 
 
 class OnceMoreError(Error):
@@ -66,7 +66,7 @@ class OnceMoreError(Error):
 
 @dataclass
 class Recovered:
-    """What came of doing a log again.
+    """The result of doing a log again.
 
     model: None if there is neither a checkpoint nor a log. count: pushes applied.
     base: of the log, which is to be written on; None: why not. sizes: step and bytes of each
@@ -222,7 +222,7 @@ def _recover(
 
 
 def _there(pushes: PushRegister, pending: PendingGradients | None, epoch: int) -> Standing:
-    """What the model has now. epoch: of the table by which the last of its rows came."""
+    """The updates that the model has now. epoch: of the table by which its last rows came."""
     return Standing(applied_now(pushes), 0 if pending is None else pending.update, epoch)
 
 
@@ -352,7 +352,7 @@ def _swept_again(
 
 
 def _before_move(push: pb.PushRequest, model: ServerModel) -> bool:
-    """Whether a push is from before a move that is in the model: it is in it, or never will be.
+    """True if a push is from before a move that is in the model: it is in it, or never will be.
 
     A log may begin before a checkpoint. The slices of such a push are not the server's any more.
     """

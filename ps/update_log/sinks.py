@@ -41,7 +41,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Standing:
-    """What comes before a log's entries, or is in a model.
+    """The updates that come before a log's entries, or are in a model.
 
     applied: the last push of each worker. update: with --sync, the last one applied. epoch: of the
     routing table of the rows that came from other servers.
@@ -52,7 +52,7 @@ class Standing:
     epoch: int = 0
 
     def has(self, base: pb.LogBase) -> bool:
-        """Whether all that is before a log is there: nothing lies between.
+        """True if all that is before a log is there: nothing lies between.
 
         A worker's pushes are applied in their order, so its last one stands for all before.
         """
@@ -82,17 +82,17 @@ class TakenLog:
 
 
 class Sink(Protocol):
-    """Where one server's log is kept. Any of these may raise LogLostError or LogTakenError.
+    """The place that keeps one server's log. Any method may raise LogLostError or LogTakenError.
 
-    retry_seconds: how long a log that cannot be taken is tried to be taken again. entry_bytes: what
-    an entry costs there beside its push.
+    retry_seconds: how long taking a log is tried again while it fails. entry_bytes: the cost of an
+    entry there beside its push.
     """
 
     retry_seconds: float
     entry_bytes: int
 
     def clear(self) -> None:
-        """Have nothing left of earlier runs of the job."""
+        """Remove everything that earlier runs of the job left."""
 
     def reach(self) -> None:
         """Make sure that a log could begin now."""
@@ -133,7 +133,7 @@ class Sink(Protocol):
 
 
 def identities(applied: Iterable[dict[str, int]]) -> list[pb.PushIdentity]:
-    """What `PushRegister.paused` gives, as a log's base has it."""
+    """The result of `PushRegister.paused`, as a log's base has it."""
     return [
         pb.PushIdentity(
             worker=each["worker"], incarnation=each["incarnation"], sequence=each["sequence"]

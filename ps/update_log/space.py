@@ -1,4 +1,4 @@
-"""How much a server's own log holds, and how much it may hold.
+"""The bytes that a server's own log holds, and the bytes that it may hold.
 
 Owns the bytes of the pushes that are in it, or on their way. No I/O; its owner keeps threads apart.
 """
@@ -30,7 +30,7 @@ class LogSpace:
 
     @property
     def nearly_full(self) -> bool:
-        """Whether a checkpoint should be taken, which makes room."""
+        """True if a checkpoint should be taken, which makes room."""
         return self.bytes > NEAR * self._bound
 
     def check(self, size: int) -> None:

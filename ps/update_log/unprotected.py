@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogState(enum.Enum):
-    """Where a server's own log stands."""
+    """The state of a server's own log."""
 
     EMPTY = "the model has no first values yet, and there is nothing to log"
     LOST = "there are values, and no log is written: it is to begin anew"
@@ -63,16 +63,16 @@ class Protection:
 
     @property
     def told(self) -> str:
-        """As `why`, once that is to be told."""
+        """The reason as `why` has it, once that is to be told; "" before."""
         return self.why if self._clock() >= self._told_from else ""
 
     @property
     def times(self) -> int:
-        """How often there was no protection and that was told."""
+        """The number of times that there was no protection and that was told."""
         return self._over + bool(self.told)
 
     def writes(self, name: str) -> bool:
-        """Whether pushes go into the log `name`."""
+        """True if pushes go into the log `name`."""
         return self.written and self.name == name
 
     def begun(self, name: str, *, protects: bool) -> None:
@@ -95,7 +95,10 @@ class Protection:
         self.exposed(why, told_after)
 
     def exposed(self, why: str, told_after: float = 0.0) -> None:
-        """What was acknowledged may be lost; the first reason counts, and is told when one is."""
+        """Note that acknowledged updates may be lost; the first reason counts.
+
+        told_after: seconds until the reason is told; the earliest time of all calls counts.
+        """
         told_from = self._clock() + told_after
         if not self.why:
             self.why, self._since, self._told_from = why, self._clock(), told_from

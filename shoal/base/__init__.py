@@ -1,1 +1,1 @@
-"""What every part stands on: files written whole, log lines, the job folder, words in messages."""
+"""The base of every part: files written whole, log lines, the job folder, words in messages."""

@@ -33,9 +33,9 @@ class MadeOf:
 
 @dataclass(frozen=True)
 class Parts:
-    """What was given, by the names of the arguments; None for what was not.
+    """The arguments given, by their names; None for each that was not.
 
-    model: a function or class without arguments; None where the model is in `MODEL`.
+    model: a function or class without arguments; None if the model is in `MODEL`.
     metrics_of_compile: as Keras serialises those of a compiled model.
     custom_objects: classes and functions that configurations of Keras name.
     """

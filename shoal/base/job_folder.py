@@ -47,7 +47,7 @@ class JobFolder:
 
     @property
     def master(self) -> Path:
-        """Where the running master listens: JSON {address, pid}."""
+        """The file with the address of the running master: JSON {address, pid}."""
         return self.path / "master.json"
 
     def master_address(self) -> str | None:
@@ -102,7 +102,7 @@ class JobFolder:
 
     @property
     def result(self) -> Path:
-        """What came of the job, JSON, written once at the end."""
+        """The job's result, JSON, written once at the end."""
         return self.path / "result.json"
 
     @property
@@ -127,7 +127,7 @@ class JobFolder:
 
     @property
     def audit(self) -> Path:
-        """What `shoal audit` says, JSON, of a job whose journal was in a cluster."""
+        """The result of `shoal audit`, JSON, for a job whose journal was in a cluster."""
         return self.path / "audit.json"
 
     @property
@@ -147,7 +147,7 @@ class JobFolder:
 
     @property
     def metrics_targets(self) -> Path:
-        """Where the metrics of the job's processes are read, as Prometheus' file_sd takes it."""
+        """The addresses of the metrics of the job's processes, for Prometheus' file_sd."""
         return self.path / "metrics_targets.json"
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def place_of(module: str, folder: Path) -> Path:
-    """Where in `folder` the text of the file `module` is kept, which has an absolute path."""
+    """The path in `folder` of the kept text of the file `module`, which has an absolute path."""
     return folder / module.lstrip("/")
 
 

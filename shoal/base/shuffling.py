@@ -38,7 +38,7 @@ def window_order(seed: int, epoch: int, source: str, first: int, count: int) -> 
 
 @lru_cache(maxsize=1024)
 def window_edges(records: int, units: Sequence[tuple[int, int]], size: int) -> Int64:
-    """Where the windows of a source begin, and behind the last one its end, int64 [windows + 1].
+    """The places where a source's windows begin, then the source's end, int64 [windows + 1].
 
     units: pieces of the source that are decoded as a whole, as (records, how many of these follow
     one another); empty for none. size: records of a window at most. A window ends where a unit

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
-    """Have `call` done on a thread of its own when this process gets the signal.
+    """Call `call` on a thread of its own when this process gets the signal.
 
-    A handler runs in the midst of what the main thread is at, which may hold any lock: that of an
-    event for which it waits, too, so that setting the event in a handler may wait for ever. A
-    thread that is started without the module threading needs no lock.
+    A handler interrupts the main thread, which may hold any lock: also that of an event for
+    which it waits, so that setting the event in a handler may wait for ever. A thread that is
+    started without the module threading needs no lock.
     """
 
     def received(*_: object) -> None:

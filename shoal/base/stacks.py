@@ -1,4 +1,4 @@
-"""Where the threads of this process stand, as a message of bounded size.
+"""The stacks of this process's threads, as a message of bounded size.
 
 Threads that stand at the same place are told once, with their number. Taking the stacks waits for
 nobody and needs no privilege: Python keeps the frames of its own threads. Threads that have never

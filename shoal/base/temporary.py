@@ -71,7 +71,7 @@ def sockets(folder: JobFolder) -> Path | None:
 
 
 def takes_sockets(folder: Path, longest: str = LONGEST_SOCKET) -> bool:
-    """Whether gRPC can listen at Unix sockets in a folder: it reads their paths as URIs."""
+    """True if gRPC can listen at Unix sockets in a folder: it reads their paths as URIs."""
     try:
         path = str(folder / longest).encode()
     except UnicodeEncodeError:
@@ -80,7 +80,7 @@ def takes_sockets(folder: Path, longest: str = LONGEST_SOCKET) -> bool:
 
 
 def environment(folder: JobFolder) -> dict[str, str]:
-    """What the environment of the job's processes says of it."""
+    """The environment variables that give the job's processes their temporary folder."""
     path = path_of(folder)
     return {} if path is None else {VARIABLE: str(path)}
 
@@ -95,6 +95,6 @@ def remove(folder: JobFolder) -> None:
 
 
 def _ours(path: Path) -> bool:
-    """Whether nothing speaks against it: the file that names it may come from elsewhere."""
+    """True if nothing speaks against the folder: the file that names it may come from elsewhere."""
     mine = path.stat().st_uid == os.geteuid()
     return mine and path.is_absolute() and path.name.startswith(PREFIX) and not path.is_symlink()

@@ -1,4 +1,4 @@
-"""What the user's module must define, by name, for whoever looks for it.
+"""The names that the user's module must define, for all that look for them.
 
 Imports nothing: the client looks at the module's text, a worker at the module itself.
 """
@@ -44,7 +44,7 @@ _IN_PLACE = {
 
 
 def instead_of_elasticdl(module: str) -> str | None:
-    """What to do about an import of ElasticDL's; None for any other module.
+    """Advice about an import of ElasticDL's; None for any other module.
 
     module: as the import statement has it.
     """
@@ -59,7 +59,7 @@ def instead_of_elasticdl(module: str) -> str | None:
 
 
 def missing_functions(defined: Container[str]) -> list[str]:
-    """Those of `MODULE_FUNCTIONS` that are not `defined`; feed_batch serves in place of feed."""
+    """The functions of `MODULE_FUNCTIONS` that are not `defined`; feed_batch replaces feed."""
     return [
         name
         for name in MODULE_FUNCTIONS

@@ -22,10 +22,10 @@ SUFFIX = ".partial"
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Have `path` be what is written to the name given, once the block has ended.
+    """Replace `path` by the file that is written to the name given, once the block has ended.
 
-    Until then, and if the block raises, `path` stays as it was. A reader sees the file
-    that was or the one that is, also after a power failure. Raises OSError.
+    Until then, and if the block raises, `path` stays as it was. A reader sees the old file or
+    the new one, also after a power failure. Raises OSError.
     """
     temporary = path.with_name(f"{PREFIX}{path.name}.{os.getpid()}{SUFFIX}")
     try:
@@ -80,7 +80,7 @@ def remove_partial(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, be on the disk. Raises OSError."""
+    """Write a file, or the names in a folder, through to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -38,7 +38,7 @@ def part_of(done: float | None, total: float) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """What another program said, in one line of at most `most` characters."""
+    """Text of another program, in one line of at most `most` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 4]} ..."
 
@@ -76,5 +76,5 @@ def near(name: str, known: Iterable[str], most: int = 2) -> str:
 
 
 def near_or_all(name: str, known: Sequence[str]) -> str:
-    """As `near`; where no name is close, all that are known."""
+    """The hint of `near`; if no name is close, all that are known."""
     return near(name, known) or f"; there are: {', '.join(map(shown, known)) or 'none'}"

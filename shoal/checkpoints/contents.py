@@ -90,14 +90,14 @@ def table_pages(
 def counting_pages(
     checkpoint: Checkpoint, server: int, position: int, owned: Flags | None = None
 ) -> list[Page]:
-    """As `table_pages`, of the ids of the table that are counted and have no row."""
+    """The pages of the table's ids that are counted and have no row; otherwise as `table_pages`."""
     if not checkpoint.shards[server]["counting"][position]:
         return []
     return _pages(checkpoint, server, position, owned, "counting")
 
 
 def removed_pages(checkpoint: Checkpoint, server: int, position: int) -> list[Page]:
-    """As `table_pages`, of the rows that were removed since the complete checkpoint before."""
+    """The pages of the rows removed since the complete checkpoint before; as `table_pages`."""
     if not checkpoint.shards[server]["removed"][position]:
         return []
     return _pages(checkpoint, server, position, None, "removed")

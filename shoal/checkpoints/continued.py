@@ -1,4 +1,4 @@
-"""What `--continue-from` names: the checkpoint of another job that a new job goes on from.
+"""The checkpoint that `--continue-from` names: another job's, that a new job goes on from.
 
 Owns finding it, and whether a model can go on with it as it is.
 """
@@ -45,9 +45,9 @@ def last_checkpoint_at(
     opened: Callable[[str], Storage] = open_storage,
     check: Callable[[Checkpoint], object] | None = None,
 ) -> Checkpoint | None:
-    """As `checkpoint_at`; of a folder, the one that holds all that a job has trained.
+    """The checkpoint of `checkpoint_at`; of a folder, the one that has all that its job trained.
 
-    Raises CheckpointError, too, where that one is missing, if the job has come to its end.
+    Raises CheckpointError, too, if that one is missing although the job has come to its end.
     """
     newest = checkpoint_at(location, opened, check)
     if newest is None or names_one(location):
@@ -67,10 +67,10 @@ def last_checkpoint_at(
 
 
 def differences(old: pb.ModelSpec, new: pb.ModelSpec) -> list[str]:
-    """What keeps a model from going on with a checkpoint as it is, in words; empty if nothing.
+    """The differences that keep a model from going on with a checkpoint as it is, in words.
 
-    old: the checkpoint's model. new: the one to go on. Hyperparameters, schedules, seeds, and the
-    options of admission, expiry and caps may differ.
+    Empty if nothing does. old: the checkpoint's model. new: the one to go on. Hyperparameters,
+    schedules, seeds, and the options of admission, expiry and caps may differ.
     """
     found = []
     for left, right in itertools.zip_longest(old.tables, new.tables):

@@ -47,7 +47,7 @@ def folder_name(number: int) -> str:
 
 
 def names_one(location: str) -> bool:
-    """Whether a path or URL is that of one checkpoint, by its last name."""
+    """True if a path or URL is that of one checkpoint, by its last name."""
     return NAME.fullmatch(location.rstrip("/").rpartition("/")[2]) is not None
 
 
@@ -82,7 +82,7 @@ class Attempt:
 
 
 def begin(root: Storage, number: int, job: str) -> Attempt:
-    """Have the folder of a new checkpoint of `job` exist. Raises OSError."""
+    """Create the folder of a new checkpoint of `job`. Raises OSError."""
     attempt = Attempt(root.child(folder_name(number)), number, secrets.token_hex(8), job)
     attempt.folder.make()
     content = {"format": FORMAT, "number": number, "nonce": attempt.nonce, "job": job}
@@ -232,7 +232,7 @@ class Checkpoint:
         contents.verify(self)
 
     def same_cut(self, routing: Routing) -> bool:
-        """Whether the servers of `routing` hold just what those that wrote it held."""
+        """True if the servers of `routing` hold the same as those that wrote the checkpoint."""
         return routing.servers == len(self.shards) and bool(
             np.array_equal(routing.owners, self.routing.owners)
         )
@@ -294,7 +294,7 @@ def checkpoint_at(
 
 
 def _under_way(folder: Storage) -> bool:
-    """Whether the folder is of a checkpoint that was never complete, by its names."""
+    """True if the folder is of a checkpoint that was never complete, by its names."""
     try:
         names = folder.names()
     except NotADirectoryError:

@@ -1,4 +1,4 @@
-"""What a checkpoint or an export has of one id of a table, for `shoal explain`.
+"""The state of one id of a table in a checkpoint or an export, for `shoal explain`.
 
 Of a checkpoint only the pages are read that may have the id. An export has values alone.
 """

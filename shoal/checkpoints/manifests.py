@@ -75,9 +75,9 @@ class DescribedFile:
         return self._bytes
 
     def end_page(self, rows: int = 0, slots: tuple[int, int] | None = None) -> None:
-        """What was written since the last call is a page.
+        """End a page: the bytes that were written since the last call.
 
-        rows, slots: as schema.Page has them; slots None where it has none.
+        rows, slots: as schema.Page has them; slots None if it has none.
         """
         size = self._bytes - self._paged
         page: Page = {"bytes": size, "xxh3_64": self._page.hexdigest()}
@@ -94,7 +94,7 @@ class DescribedFile:
 
     @property
     def paged(self) -> PagedFile:
-        """As `described`, with its pages, which are all of it."""
+        """The file as `described` has it, with its pages, which are all of it."""
         assert self._paged == self._bytes
         return {**self.described, "pages": self._pages}
 
@@ -229,7 +229,7 @@ def read(
 
 
 def reason(error: OSError) -> str:
-    """Why, in words; the path is left to the caller."""
+    """The reason, in words; the path is left to the caller."""
     return error.strerror or str(error)
 
 

@@ -152,7 +152,7 @@ def _write(
 
 
 def _counts(source: Checkpoint, server: int, spec: pb.TableSpec, table: TablePlan) -> bool:
-    """Whether a shard of a table has ids that are counted, and the new table counts them on."""
+    """True if a shard of a table has ids that are counted, and the new table counts them on."""
     counts = table.source is not None and source.shards[server]["counting"][table.source]
     return bool(counts) and spec.admit_after > 1
 

@@ -22,11 +22,11 @@ from shoal.proto import shoal_pb2 as pb
 
 @dataclass(frozen=True)
 class TablePlan:
-    """How the rows of a new table come about.
+    """The origin of the rows of a new table.
 
-    source: its position in the checkpoint; None for a table that is new. slots: how each new
-    optimizer slot comes about. fill: new columns are "zero", or "initial" as in rows that were
-    never trained. vocabulary: rows of ids that are not below it are left out; 0 for none.
+    source: its position in the checkpoint; None for a table that is new. slots: the origin of each
+    new optimizer slot. fill: new columns are "zero", or "initial" as in rows that were never
+    trained. vocabulary: rows of ids that are not below it are left out; 0 for none.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Plan:
 
 
 def plan(old: Described, new: Described, wishes: Wishes) -> Plan:
-    """What becomes of each table and variable. Raises ValueError for names that nothing has."""
+    """The plan for each table and variable. Raises ValueError for names that nothing has."""
     _check_names(old, new, wishes)
     refused: list[str] = []
     notes: list[str] = []
@@ -210,7 +210,7 @@ def _table(
 
 
 def _features(old: Described, new: Described, wishes: Wishes) -> list[str]:
-    """Of new features that may change predictions, in words."""
+    """Notes on new features that may change predictions, in words."""
     if not old.layouts:
         return []
     known = {wishes.renamed(name) for name in _names(old)}

@@ -1,6 +1,6 @@
-"""What a migration is planned from: two models with the layouts of their kernels, and the wishes.
+"""The terms of a migration: two models with the layouts of their kernels, and the wishes.
 
-Plain data, and what two tables differ in. What follows from that is migration_plan.py's to say.
+Plain data, and the differences of two tables. migration_plan.py draws the conclusions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def value_dtype(table: pb.TableSpec) -> str:
 
 
 def loses_ids(saved: pb.TableSpec, table: pb.TableSpec) -> bool:
-    """Whether a table that was saved may have ids that the one to come does not take."""
+    """True if a table that was saved may have ids that the one to come does not take."""
     return bool(table.vocabulary) and not 0 < saved.vocabulary <= table.vocabulary
 
 
@@ -58,10 +58,10 @@ class Described:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user says of the migration.
+    """The user's wishes for the migration.
 
-    rename: old name -> new name, of tables, features, variables or layers. drop: names of what may
-    be lost. truncate: columns, ids and digits that no longer fit may be lost. reinitialise:
+    rename: old name -> new name, of tables, features, variables or layers. drop: names that may be
+    lost. truncate: columns, ids and digits that no longer fit may be lost. reinitialise:
     variables that begin anew. kernel_rows: variable -> the new row of each old row of it.
     """
 
@@ -81,5 +81,5 @@ class Wishes:
         return name
 
     def dropped(self, name: str) -> bool:
-        """Whether this name, or the layer that it is in, may be lost."""
+        """True if this name, or the layer that it is in, may be lost."""
         return any(name == each or name.startswith(f"{each}/") for each in self.drop)

@@ -50,7 +50,7 @@ def check_output(config: JobConfig) -> None:
 
 
 def check_replaced(config: JobConfig) -> None:
-    """As `check_output`, but an --output that cannot be read is an OSError."""
+    """Check as `check_output` does, but an --output that cannot be read is an OSError."""
     if not config.output:
         return
     if config.command == "predict" and "://" in config.output:
@@ -116,15 +116,15 @@ def try_output(config: JobConfig) -> None:
 
 
 def needs_another(error: OSError) -> bool:
-    """Whether an error says that --output is no place to write to, and not that it fails now."""
+    """True if an error says that --output is no place to write to, and not that it fails now."""
     return error.errno in _TO_MEND
 
 
 def not_written(output: str, error: OSError, left: str = "") -> UserError | StorageError:
-    """What an error becomes by which a result could not be written, after `try_output`.
+    """The error for a result that could not be written, after `try_output`, because of `error`.
 
-    UserError if another --output would mend it; else StorageError, as for a full disk. left: what
-    is there all the same, in words.
+    UserError if another --output would mend it; else StorageError, as for a full disk. left:
+    the things that are there all the same, in words.
     """
     kind = UserError if needs_another(error) else StorageError
     return kind(f"--output: cannot write {output}: {error}" + (f"; {left}" if left else ""))
@@ -132,7 +132,7 @@ def not_written(output: str, error: OSError, left: str = "") -> UserError | Stor
 
 @contextmanager
 def replacing_output(config: JobConfig, manifest: str) -> Iterator[Place]:
-    """Have --output be what the body writes, once it has ended without an error.
+    """Put the result that the body writes in --output's place, once the body ended without error.
 
     Yields the place; `begin` was called. manifest: the name of the file that is written last.
     Raises UserError if it must not be replaced, and OSError.

@@ -29,11 +29,15 @@ class Patience(Protocol):
     """Calls again what fails."""
 
     def call(self, work: Callable[[], Result]) -> Result:
-        """What `work` returns. Raises what it does if that `stays`, or no OSError at the end."""
+        """Return what `work` returns; call it again while it raises an OSError that passes.
+
+        Raises all other errors of `work` as they are, an OSError that `stays` among them. At the
+        end of the patience it raises an error that is no OSError.
+        """
 
 
 def stays(error: OSError) -> bool:
-    """Whether an error of a read is the file's, and not the storage's: another try is of no use."""
+    """True if an error of a read is the file's, not the storage's: another try is of no use."""
     return isinstance(error, MISSING) or error.errno in NO_FILE
 
 

@@ -58,7 +58,7 @@ class Place(ABC):
         """Raise UserError if a folder cannot be here."""
 
     def names(self) -> list[str]:
-        """Of what is in it, other than a result that is being written."""
+        """The names in it, but for a result that is being written."""
         return [name for name in self._storage.names() if name != PARTIAL]
 
     def manifest(self) -> dict[str, Any] | None:
@@ -90,7 +90,7 @@ class Place(ABC):
 
     @abstractmethod
     def commit(self, manifest: str) -> None:
-        """Have the result be here in place of what was. manifest: its file, written last."""
+        """Put the result here in place of the former one. manifest: its file, written last."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -133,7 +133,7 @@ class LocalPlace(Place):
         return self.work
 
     def _put_back(self) -> None:
-        """What a process was replacing when it was killed is the result that is there."""
+        """Put the former result back, if a process was killed while it was replacing it."""
         if self._old.exists() and not self._target.exists():
             os.replace(self._old, self._target)
 
@@ -161,7 +161,7 @@ class LocalPlace(Place):
 
 
 def _sync(folder: Path) -> None:
-    """Have all that is in a folder on disk."""
+    """Write all that is in a folder through to the disk."""
     for parent, _, files in os.walk(folder):
         for name in files:
             sync(Path(parent, name))

@@ -1,8 +1,8 @@
-"""What `--restore-from` names, opened for reading: an export, or a checkpoint.
+"""The saved model that `--restore-from` names, opened for reading: an export, or a checkpoint.
 
 Owns finding out which it is, and the form of both as plain arrays. Values, and the uses of
 ids that have no row yet: optimizer slots begin anew. An export is written by
-worker/outputs/export.py; what is in a checkpoint is ps/checkpoint.py's.
+worker/outputs/export.py, the contents of a checkpoint by ps/checkpoint.py.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def dense_value(
 def open_saved(
     location: str, opened: Callable[[str], Storage] = open_storage
 ) -> Export | SavedCheckpoint:
-    """What is at `location`: an export, a checkpoint, or the newest of a folder of them.
+    """The saved model at `location`: an export, a checkpoint, or the newest of a folder of them.
 
     opened: opens the folder at a path or URL. Raises UserError if it is none of these, or not
     whole.
@@ -266,16 +266,16 @@ class Export:
         return values
 
     def rows(self, table: str, dim: int) -> Iterator[tuple[Int64, Float32]]:
-        """As SavedCheckpoint.rows."""
+        """See SavedCheckpoint.rows."""
         for part in self.parts(table, dim):
             yield from part.read()
 
     def check_table(self, table: str, dim: int) -> None:
-        """As SavedCheckpoint.check_table."""
+        """See SavedCheckpoint.check_table."""
         self._table(table, dim)
 
     def size(self, table: str, dim: int, owned: Flags) -> int:
-        """As SavedCheckpoint.size: `parts` reads the file once, and reading them once more."""
+        """See SavedCheckpoint.size: `parts` reads the file once, and reading them once more."""
         del owned
         return 2 * self._files[self._table(table, dim)["file"]]["bytes"]
 
@@ -286,9 +286,9 @@ class Export:
         owned: Flags | None = None,
         told: Callable[[int], object] = lambda _: None,
     ) -> list[Part]:
-        """As SavedCheckpoint.parts; but the file is compared with its checksum here.
+        """See SavedCheckpoint.parts; but the file is compared with its checksum here.
 
-        An export does not say where which slots are: all parts may have rows of any.
+        An export does not tell the slots of its rows: all parts may have rows of any.
         """
         del owned
         found = self._table(table, dim)
@@ -306,7 +306,7 @@ class Export:
         ]
 
     def counted(self, table: str, dim: int, owned: Flags) -> Iterator[tuple[Int64, Uint32]]:
-        """As SavedCheckpoint.counted: none, as an export has rows only."""
+        """See SavedCheckpoint.counted: none, as an export has rows only."""
         del table, dim, owned
         return iter(())
 

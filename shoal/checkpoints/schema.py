@@ -93,7 +93,7 @@ class AppliedPush(TypedDict):
 
 @exact
 class JournalPosition(TypedDict):
-    """How far the master's journal was: which one, an event's number and its checksum."""
+    """A position of the master's journal: which one, an event's number and its checksum."""
 
     journal: Nonce
     event: Count
@@ -124,7 +124,7 @@ class ClockState(TypedDict):
 
 @exact
 class RemovedCounts(TypedDict):
-    """How many ids of a table sweeps have removed: rows of both kinds, and counted ids."""
+    """The numbers of a table's ids that sweeps removed: rows of both kinds, and counted ids."""
 
     expired: Count
     evicted: Count
@@ -181,7 +181,7 @@ class Shard(TypedDict):
 
 @exact
 class ShardEntry(TypedDict):
-    """What a server answers of its shard. bytes: of all its files."""
+    """A server's answer about its shard. bytes: of all its files."""
 
     manifest: File
     bytes: Count
@@ -205,7 +205,7 @@ class Manifest(TypedDict):
 
 @exact
 class Begun(TypedDict):
-    """Of a checkpoint that is under way, or was given up. job: as in the manifest."""
+    """The file of a checkpoint that is under way, or was given up. job: as in the manifest."""
 
     format: int
     number: Positive
@@ -242,7 +242,7 @@ def checked(content: object, kind: type[Kind]) -> Kind:
 
 
 def shard_entry(text: str) -> ShardEntry:
-    """What a server said of its shard, as JSON. Raises SchemaError."""
+    """A server's answer about its shard, read from JSON. Raises SchemaError."""
     try:
         return checked(json.loads(text), ShardEntry)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""What becomes of optimizer slots when the optimizer changes. Pure decisions.
+"""The plan for optimizer slots when the optimizer changes. Pure decisions.
 
 Slots of one family of rules mean the same numbers, and are kept by name; others begin anew.
 """
@@ -25,7 +25,7 @@ _FAMILIES = {
 def slot_sources(
     before: OptimizerSpec, after: OptimizerSpec, *, rows: bool
 ) -> dict[str, SlotSource]:
-    """How each slot of `after` comes from those of `before`.
+    """The origin of each slot of `after` in those of `before`.
 
     rows: of rows of a table; False: of the dense block, where each number is by itself.
     """

@@ -30,7 +30,7 @@ class Storage(ABC):
 
     @abstractmethod
     def make(self) -> None:
-        """Have the folder exist, and those that it is in."""
+        """Create the folder, and those that it is in, unless they exist."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -66,7 +66,7 @@ class Storage(ABC):
         """Remove the folder with all that is in it."""
 
     def path(self, name: str) -> str:
-        """Where a file is, for messages."""
+        """The place of a file, for messages."""
         return f"{self.location.rstrip('/')}/{name}"
 
     def local_path(self, name: str) -> Path | None:
@@ -245,7 +245,7 @@ class RemoteStorage(Storage):
             self._filesystem.rm(f"{self._path}/{name}", recursive=True)
 
     def is_file(self) -> bool:
-        """Whether there is a file in the folder's place."""
+        """True if there is a file in the folder's place."""
         with _as_os_error(self.location):
             return bool(self._filesystem.isfile(self._path))
 

@@ -1,8 +1,8 @@
-"""What a job that has come to its end has trained, beside its checkpoints.
+"""The list of the sources that a finished job has trained, beside its checkpoints.
 
 It names the checkpoint that holds all of it: the job that continues takes that one and no other.
-With `--only-new` it leaves out the sources of the list. Owns the file and what is new by it. The
-master writes it before the job's result.
+With `--only-new` it leaves out the sources of the list. Owns the file, and the comparison by which
+sources are new. The master writes it before the job's result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class TrainedList:
-    """What stands in the file.
+    """The contents of the file.
 
     job: the id of the job. number, nonce: of the checkpoint that holds all that it trained; 0 and
     "" if there is none. sources: by name, those of the job and its forerunners; None where those
@@ -50,7 +50,7 @@ class TrainedList:
     sources: Mapping[str, Trained] | None
 
     def is_of(self, checkpoint: Checkpoint) -> bool:
-        """Whether it tells what the checkpoint holds."""
+        """True if it tells what the checkpoint holds."""
         named = self.job, self.number, self.nonce
         return named == (checkpoint.job, checkpoint.number, checkpoint.nonce)
 
@@ -72,9 +72,9 @@ def write_trained(root: Storage, trained: TrainedList) -> None:
 
 
 def read_trained(location: str) -> dict[str, Trained]:
-    """What the model in the checkpoint at a path or URL was trained on.
+    """The sources that the model in the checkpoint at a path or URL was trained on.
 
-    Raises UserError if nothing tells, or what does cannot be read.
+    Raises UserError if nothing tells, or the list cannot be read.
     """
     from shoal.checkpoints.continued import forerunner_checkpoint  # late: few jobs continue one
 
@@ -86,7 +86,7 @@ def read_trained(location: str) -> dict[str, Trained]:
 
 
 def trained_list(root: Storage) -> TrainedList | None:
-    """What stands beside the checkpoints in a folder; None if nothing does.
+    """The list beside the checkpoints in a folder; None if there is none.
 
     Raises CheckpointError if it is damaged, or of another version, OSError.
     """
@@ -109,7 +109,7 @@ def trained_list(root: Storage) -> TrainedList | None:
 
 
 def sources_of(checkpoint: Checkpoint) -> dict[str, Trained]:
-    """As `read_trained`. Raises CheckpointError if what tells is damaged."""
+    """The sources that `read_trained` gives. Raises CheckpointError if the list is damaged."""
     root = checkpoint.root
     path, where = root.path(NAME), checkpoint.folder.location
     try:
@@ -133,7 +133,7 @@ def sources_of(checkpoint: Checkpoint) -> dict[str, Trained]:
 
 
 def copy_trained(source: Checkpoint, target: Storage, job: str, number: int, nonce: str) -> None:
-    """Have checkpoint `number` of `job`, made of another one, tell the same, if that tells.
+    """Copy the list of `source`, if any, for checkpoint `number` of `job`, which was made of it.
 
     Raises OSError.
     """
@@ -144,7 +144,7 @@ def copy_trained(source: Checkpoint, target: Storage, job: str, number: int, non
 def only_new(
     names: Iterable[str], stamps: Mapping[str, str], before: Mapping[str, Trained]
 ) -> set[str]:
-    """Those of the sources that were not trained before.
+    """The sources that were not trained before.
 
     stamps: of sources, as they are now; "" where nothing tells. Raises UserError for one that was
     changed since.

@@ -1,4 +1,4 @@
-"""What becomes of each dense variable in a migration, by the inputs of the kernels.
+"""The plan for each dense variable in a migration, by the inputs of the kernels.
 
 Pure decisions, as migration_plan.py's, which decides on all else.
 """
@@ -16,7 +16,7 @@ from shoal.proto import shoal_pb2 as pb
 
 @dataclass(frozen=True)
 class VariablePlan:
-    """How a new dense variable comes about.
+    """The origin of a new dense variable.
 
     source: its name in the checkpoint; None: it has its initial values. rows: for each row of
     the new variable the old one, or -1 for zeros; None: all as they are.
@@ -36,7 +36,7 @@ def plan_variables(
     dropped: list[str],
     notes: list[str],
 ) -> tuple[VariablePlan, ...]:
-    """What becomes of each variable of the new model.
+    """The plan for each variable of the new model.
 
     refused, dropped, notes: are added to, as Plan has them. Raises ValueError for --kernel-rows
     that do not fit.
@@ -184,7 +184,7 @@ def _given(
 def _losses(
     lost: Sequence[Label], old: Described, new: Described, wishes: Wishes
 ) -> list[tuple[str, str]]:
-    """What the inputs that are lost are of, and the flag for each; those accepted left out."""
+    """The origins of the lost inputs, and the flag for each; accepted ones are left out."""
     dims = {table.name: table.dim for table in new.spec.tables}
     back = {wishes.renamed(table.name): table.name for table in old.spec.tables}
     found = {}

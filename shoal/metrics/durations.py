@@ -37,7 +37,7 @@ class Durations:
         return sum(counts)
 
     def buckets(self) -> list[tuple[str, float]]:
-        """As HistogramMetricFamily takes them."""
+        """The buckets, as HistogramMetricFamily takes them."""
         total, buckets = 0, []
         for bound, number in zip((*map(str, BOUNDS), "+Inf"), self._counts, strict=True):
             total += number

@@ -73,7 +73,7 @@ class _Server(WSGIServer):
                         request.shutdown(socket.SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Have a thread answer; without room for one, close the connection."""
+        """Answer on a thread; without room for one, close the connection."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -103,7 +103,7 @@ class _Server(WSGIServer):
 
 
 def _token(file: Path) -> str:
-    """What is in the file; "" if it cannot be read."""
+    """The text of the file; "" if it cannot be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return file.read_text().strip()
     return ""

@@ -1,4 +1,4 @@
-"""Where the pages of a job's processes on this machine are: metrics_targets.json.
+"""The places of the pages of a job's processes on this machine: metrics_targets.json.
 
 The file is what Prometheus reads as `file_sd_configs`. Each process writes its own entry, under a
 lock. An entry stays when its process is killed, so that Prometheus sees that it does not answer,
@@ -31,7 +31,7 @@ Entry = dict[str, Any]
 
 
 def put(folder: JobFolder, job_name: str, role: str, index: int, address: str) -> None:
-    """Have Prometheus read the page of a process at `address`, host:port, from now on.
+    """Make Prometheus read the page of a process at `address`, host:port, from now on.
 
     Raises OSError if the file cannot be changed, as `remove` and `clear` do.
     """

@@ -1,6 +1,6 @@
-"""Who has which certificate: of the processes of one job, and of those who ask about it.
+"""The owners of certificates: the processes of one job, and the commands that ask about it.
 
-Owns how the processes of a job are kept from strangers, and the files of certificates in a job
+Owns the protection of a job's processes from strangers, and the files of certificates in a job
 folder. On one machine they talk over Unix sockets in a folder that is the user's alone, and need
 no certificates; with --tls=always, or where no socket's path is short enough, over TCP with mutual
 TLS.
@@ -67,7 +67,7 @@ def prepare(config: JobConfig, folder: JobFolder) -> None:
 
 
 def _uses_tls(config: JobConfig, folder: JobFolder) -> bool:
-    """Whether the processes of a job on this machine have certificates, once it is prepared."""
+    """True if the processes of a job on this machine have certificates, once it is prepared."""
     if config.insecure:
         return False
     return config.tls == "always" or folder.identities.is_dir()
@@ -102,7 +102,7 @@ def own_identity(
 
 
 def client_identity(config: JobConfig, folder: JobFolder) -> Identity | None:
-    """As `own_identity`, of a command about the job. Raises UserError."""
+    """The identity, as `own_identity`, of a command about the job. Raises UserError."""
     try:
         return own_identity(config, folder, CLIENT)
     except IdentityError as error:
@@ -112,7 +112,7 @@ def client_identity(config: JobConfig, folder: JobFolder) -> Identity | None:
 
 
 def listening_address(config: JobConfig, folder: JobFolder, process: str) -> str:
-    """Where a process of this machine (ps-1.0) listens: a Unix socket, or any free port.
+    """The address of a process (ps-1.0) on this machine: a Unix socket, or any free port.
 
     Raises IdentityError if somebody has removed the folder of the sockets.
     """

@@ -185,7 +185,7 @@ class Seed:
 
 
 def _closed(connection: socket.socket) -> bool:
-    """Whether the asker has gone, and with it the wish for a process."""
+    """True if the asker has gone, and with it the wish for a process."""
     try:
         return not connection.recv(1, socket.MSG_PEEK)
     except BlockingIOError:

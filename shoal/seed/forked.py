@@ -74,7 +74,7 @@ class Request:
 
 
 def take_command_line(arguments: Sequence[str]) -> None:
-    """Have the kernel tell these arguments as the command line of this process.
+    """Make the kernel tell these arguments as the command line of this process.
 
     Raises OSError if the command line with which it was executed has not the room.
     """

@@ -89,13 +89,13 @@ def seed_name(kind: str, environment: Mapping[str, str]) -> str:
 
 
 def _installed() -> list[str | int]:
-    """What changes when a package is installed, shoal among them."""
+    """The values that change when a package is installed, shoal among them."""
     packages = Path(sysconfig.get_path("purelib"))
     return [sys.version, packages.stat().st_mtime_ns, __file__, Path(__file__).stat().st_mtime_ns]
 
 
 def _inherited() -> list[str]:
-    """What a process hands on to those that it starts: limits, priority, masks."""
+    """The properties that a process hands on to those that it starts: limits, priority, masks."""
     limits = Path("/proc/self/limits").read_text().splitlines()
     status = Path("/proc/self/status").read_text().splitlines()
     ignored = int(next(line.split()[1] for line in status if line.startswith("SigIgn:")), 16)

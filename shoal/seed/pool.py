@@ -117,7 +117,7 @@ class Pool:
         return None
 
     def _refused(self, name: str) -> str:
-        """Why a seed has found that it cannot fork processes; empty if it has not."""
+        """The reason why a seed cannot fork processes, if it has found one; else empty."""
         try:
             return (self.path / f"{name}{REFUSED}").read_text()
         except FileNotFoundError:
@@ -177,7 +177,7 @@ def fork(
     folder: str,
     streams: tuple[int, int],
 ) -> int:
-    """Have the seed of a connection that is `ready` fork a process; returns its id.
+    """Make the seed of a connection that is `ready` fork a process; return the process's id.
 
     arguments: Python's, -m MODULE first. folder: its working directory. streams: the file
     descriptors of its output and errors. Raises OSError if there is no process now, and none will
