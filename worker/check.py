@@ -314,8 +314,8 @@ def main(config: str) -> None:
     sys.stdout.flush()
     for fault, traceback in zip(report.faults, report.tracebacks, strict=True):
         click.echo(f"Error: {fault}", err=True)
-        if traceback:
-            click.echo(own_lines(traceback), err=True)
+        if lines := own_lines(traceback):
+            click.echo(lines, err=True)
     sys.exit(EXIT_USER_ERROR)
 
 

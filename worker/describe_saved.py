@@ -152,7 +152,8 @@ def main(config: str, output: str, root: str, number: int, records: int) -> None
         sys.exit(EXIT_USER_ERROR)
     except UserCodeError as error:
         click.echo(error.message, err=True)
-        click.echo(own_lines(error.traceback), err=True)
+        if lines := own_lines(error.traceback):
+            click.echo(lines, err=True)
         sys.exit(EXIT_USER_ERROR)
 
 

@@ -94,6 +94,7 @@ def summary(error: BaseException) -> str:
     if not lines:
         return name
     line = re.sub(r"^\{\{function_node \S+\}\} ", "", lines[0])
+    line = re.sub(r" \[Op:\w+\] name:.*", "", line)
     line = re.sub(r"^Error in user-defined function passed to .*? iterator: \S+: ", "", line)
     inner, colon, rest = line.partition(": ")
     if colon and re.fullmatch(r"\w+(Error|Exception)|SystemExit|KeyboardInterrupt", inner):

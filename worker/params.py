@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.user_module import VALUES
-from shoal.config.model_params import FLAG, GIVEN, refusal
+from shoal.config.model_params import ARGUMENTS, FLAG, GIVEN, refusal
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
@@ -93,6 +93,21 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
     return [each for each in own if each.kind != inspect.Parameter.VAR_KEYWORD]
 
 
+def _takes(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> bool:
+    """Whether a function can be called with so many arguments; True where it does not tell."""
+    if inspect.isclass(function):
+        return True
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*range(count), **named)
+    except TypeError:
+        return False
+    return True
+
+
 def _bound(
     function: Callable[..., Any],
     *,
@@ -102,17 +117,22 @@ def _bound(
     module: UserModule,
 ) -> Callable[..., Any]:
     own: dict[str, Any] = {}
+    called = getattr(function, "__name__", _NAMES.get(name, name))
     for each in _parameters(function, name):
         if each.kind == inspect.Parameter.VAR_KEYWORD:
             own |= rest
         elif each.kind in _KEYWORD and each.name in params:
             own[each.name] = params[each.name]
         elif each.kind in _KEYWORD and each.default is each.empty and name not in GIVEN:
-            called = getattr(function, "__name__", _NAMES.get(name, name))
             raise UserError(
                 f"{module.describe(called)} has a parameter {each.name} without a default: give "
                 f"its value, {FLAG} {each.name}=VALUE"
             )
+    if name in GIVEN and not _takes(function, GIVEN[name], own):
+        raise UserError(
+            f"{module.describe(called)} is called with {ARGUMENTS[name]}, and its parameters are "
+            f"{inspect.signature(function)}: have it take these, and no other without a default"
+        )
     if not own:
         return function
     bound = functools.partial(function, **own)

@@ -189,7 +189,7 @@ def main(config: str, records: int) -> None:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
     except UserCodeError as error:
-        click.echo(f"Error: {error.message}\n{own_lines(error.traceback)}", err=True)
+        click.echo(f"Error: {error.message}\n{own_lines(error.traceback)}".rstrip(), err=True)
         sys.exit(EXIT_USER_ERROR)
 
 

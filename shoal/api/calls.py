@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -96,7 +96,14 @@ def checking(arguments: dict[str, Any]) -> CheckReport:
         # One batch is read.
         most = given.config.batch_size
         with _written(given, None, default_display(), most) as (config, _):
-            return checked_report(config)
+            report = checked_report(config)
+        if not given.frames:
+            return report
+        # Not by the file that is gone again.
+        faults = report.faults
+        for name in given.frames:
+            faults = faults.replace(getattr(config, name), name)
+        return dataclasses.replace(report, faults=in_python(faults))
 
 
 @contextmanager
@@ -257,6 +264,8 @@ def _written(
     with ExitStack() as stack:
         try:
             if beside is not None:
+                if not os.path.exists(beside):
+                    stack.callback(_remove_empty, beside)
                 os.makedirs(beside, exist_ok=True)
             made = tempfile.TemporaryDirectory(
                 prefix=".given-", dir=beside, ignore_cleanup_errors=True
@@ -279,6 +288,12 @@ def _written(
         except OSError as error:
             raise UserError(f"job_dir: {beside} cannot be written: {error}") from error
         yield dataclasses.replace(given.config, **changes), folder
+
+
+def _remove_empty(folder: str) -> None:
+    """Remove a folder in which nothing has been left."""
+    with suppress(OSError):
+        os.rmdir(folder)
 
 
 @contextmanager

@@ -34,8 +34,8 @@ LINES_OF_ERROR = 12
 def own_lines(traceback: str) -> str:
     """The user's own calls with their source lines, then the exception's text.
 
-    traceback: as `traceback.format_exc()` gives it. Gives it unchanged if no call in it is the
-    user's.
+    traceback: as `traceback.format_exc()` gives it. "" if no call in it is the user's: then the
+    exception is about how a function is called, or what it returned.
     """
     lines = traceback.rstrip().splitlines()
     shown: list[str] = []
@@ -58,7 +58,7 @@ def own_lines(traceback: str) -> str:
         shown.append(f'  File "{frame["file"]}", line {frame["line"]}, in {frame["function"]}')
         shown += [f"    {code}"] if code else []
     if not own:
-        return traceback.rstrip()
+        return ""
     shown += _gap(left_out)
     # Below the last line of source: markers of the place in it, blank lines, the exception.
     text = [line for line in lines[last + 1 :] if line.strip(" ^~")]

@@ -7,6 +7,7 @@ twice the last value counts: both would leave out data, so both are refused.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -218,15 +219,19 @@ class DataCommand(GroupedCommand):
                     "quotes",
                     ctx,
                 )
-        files = [argument for argument in args if os.path.exists(argument)]
+        given = list(args)  # of which click takes them
+        files = [argument for argument in given if os.path.exists(argument)]
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            extra = "unexpected extra argument" in error.message
-            if not extra or not any(name in error.message for name in files):
+            if "unexpected extra argument" not in error.message:
                 raise
-            raise click.UsageError(
-                f"{error.message}; a flag takes one value: put a pattern of files into quotes, or "
-                "give their folder",
-                ctx,
-            ) from error
+            if any(name in error.message for name in files):
+                hint = "a flag takes one value: put a pattern of files into quotes, or give their "
+                raise click.UsageError(f"{error.message}; {hint}folder", ctx) from error
+            options = [each for each in self.params if isinstance(each, click.Option)]
+            switches = {name for each in options if each.is_flag for name in each.opts}
+            for name, value in itertools.pairwise(given):
+                if name.replace("_", "-") in switches and f"({value})" in error.message:
+                    raise click.UsageError(f"{name} takes no value: remove {value}", ctx) from error
+            raise

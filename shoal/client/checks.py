@@ -22,6 +22,7 @@ from shoal.base.user_module import (
 )
 from shoal.base.words import near
 from shoal.config.data_format import CSV_FIELDS, FIELDS
+from shoal.config.event_time import FLAG, EventTime
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
 from shoal.config.model_params import GIVEN, params_of, refusal
@@ -33,6 +34,9 @@ KERAS_OPTIMIZERS = (
     *("Adadelta", "Adamax", "Nadam", "Lion", "Lamb", "Muon", "Adafactor"),
 )
 """Names of Keras's optimizers, those that servers have and others."""
+
+FOLDERS = ("job_dir", "index_dir", "checkpoint_dir", "tensorboard_dir")
+"""Where a job writes, beside --output."""
 
 DATA_FIELDS = ("training_data", "validation_data", "prediction_data")
 
@@ -56,6 +60,7 @@ def check_inputs(config: JobConfig) -> list[str]:
     from shoal.seed.pool import named_folder  # late: --help needs none of it
 
     check_folder()
+    _check_folders(config)
     named_folder()
     check_variables(config)
     names = check_model(config)
@@ -68,6 +73,15 @@ def check_inputs(config: JobConfig) -> list[str]:
             )
         return []
     return check_data(config)
+
+
+def _check_folders(config: JobConfig) -> None:
+    """Refuse files, and what would be below one, where the job makes folders."""
+    for name in FOLDERS:
+        path = Path(getattr(config, name))
+        there = next((each for each in (path, *path.parents) if each.exists()), path)
+        if there.exists() and not there.is_dir():
+            raise UserError(f"{flag(name)}: {there} is a file; a folder is expected")
 
 
 def check_model(config: JobConfig) -> set[str] | None:
@@ -227,6 +241,7 @@ def check_data(config: JobConfig) -> list[str]:
     """
     # Late, as only jobs need Arrow: not --help, nor a flag spelled wrongly.
     from shoal.data.opening import open_reader, reads_csv
+    from shoal.data.reader import check_columns
 
     csv = False
     doubts: list[str] = []
@@ -238,9 +253,12 @@ def check_data(config: JobConfig) -> list[str]:
                 csv = csv or reads_csv(reader)
                 # Not sources(), which reads whole CSV files; the workers count.
                 columns[name] = reader.schema().names
+                if name == "training_data" and (time := EventTime.parse(config.event_time)):
+                    time.check_unit(columns[name])
+                    check_columns(reader.schema(), [time.column], FLAG, reader.names()[0])
                 doubts += [f"{flag(name)}: {each}" for each in reader.doubts()]
             except UserError as error:
-                if str(error).startswith(flag(name)):
+                if str(error).startswith((flag(name), FLAG)):
                     raise
                 raise UserError(f"{flag(name)}: {error}") from error
     if not csv and (given := _given(config, CSV_FIELDS)):

@@ -218,14 +218,14 @@ def print_report(result: JobResult) -> None:
         return
     message, trace = plain(result.failure["message"]), plain(result.failure.get("traceback") or "")
     if trace and result.failure.get("kind") == "USER_CODE":
-        text = own_lines(trace)
-        lines = text.splitlines()
+        lines = own_lines(trace).splitlines()
         # The message ends with the exception's own line: once is enough.
         if len(lines) > 1 and message.endswith(lines[-1].strip()):
             del lines[-1]
-        print("\n".join(lines), file=sys.stderr)
+        if lines:
+            print("\n".join(lines), file=sys.stderr)
         log = log_of_failure(JobFolder(result.job_dir), result.failure["message"])
-        if text != trace.rstrip() and log is not None:
+        if log is not None:
             print(f"The whole traceback: {shown_path(log)}", file=sys.stderr)
     elif trace and result.failure.get("kind") != "USER_ERROR":
         print(trace.rstrip(), file=sys.stderr)

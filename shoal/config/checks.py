@@ -26,6 +26,17 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 """By command, the fields that have no default and must be given."""
 
 
+_ONLY_WITH: dict[str, tuple[str, ...]] = {
+    "image": (
+        *("namespace", "server_image", "image_pull_policy", "pod_template", "volume"),
+        *("env_from_secret", "kueue_queue", "volcano_min_member"),
+    ),
+    "row_cache_mb": ("row_cache_staleness",),
+    "serve_metrics": ("metrics_hot_ids",),
+}
+"""Fields that do nothing without another one, by that."""
+
+
 def check(options: JobOptions) -> None:
     """Raise UserError naming the flag whose value cannot be used."""
     if options.command not in _REQUIRED:
@@ -53,8 +64,6 @@ def check(options: JobOptions) -> None:
         raise UserError(
             f"--metrics-hot-ids must be at most {MOST_HOT_IDS}, not {options.metrics_hot_ids}"
         )
-    if options.metrics_hot_ids and not options.serve_metrics:
-        raise UserError("--metrics-hot-ids works only with --serve-metrics: add --serve-metrics")
     _check_order(options)
     _check_evaluation_workers(options)
     _check_numbers(options)
@@ -83,6 +92,13 @@ def check(options: JobOptions) -> None:
             "--latest cannot be combined with --image: it links jobs of this machine. Name the "
             "folder of the job before with --continue-from, as the pods see it"
         )
+    for name, others in _ONLY_WITH.items():
+        if not getattr(options, name) and (given := _given(options, *others)):
+            raise UserError(
+                f"{given} works only with {flag(name)}: add {flag(name)}, or leave {given} out"
+            )
+    if options.evaluation_steps > 0 and not options.validation_data:
+        raise UserError("--evaluation-steps needs --validation-data, on which to evaluate")
     for name in _REQUIRED[options.command]:
         if not getattr(options, name):
             raise UserError(f"{flag(name)} is required by shoal {options.command}")

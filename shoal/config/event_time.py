@@ -6,7 +6,10 @@ is worker/input/event_times.py's.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
+
+from shoal.errors import UserError
 
 FLAG = "--event-time"
 
@@ -31,3 +34,11 @@ class EventTime:
         if colon and column and unit in MICROSECONDS:
             return cls(column, unit)
         return cls(text) if text else None
+
+    def check_unit(self, columns: Container[str]) -> None:
+        """Raise UserError where the text is one of these columns and what is no unit."""
+        column, _, unit = self.column.rpartition(":")
+        if column in columns and self.column not in columns:
+            raise UserError(
+                f"{FLAG} {self.column}: {unit!r} is no unit: give one of {', '.join(MICROSECONDS)}"
+            )

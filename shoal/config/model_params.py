@@ -15,8 +15,16 @@ from shoal.errors import UserError
 
 FLAG = "--model-params"
 
-GIVEN = {"loss": 2, "feed": 3, "feed_batch": 3, "custom_data_reader": 1}
+ARGUMENTS = {
+    "loss": "labels, predictions",
+    "feed": "dataset, mode, metadata",
+    "feed_batch": "columns, mode, metadata",
+    "custom_data_reader": "path",
+}
 """Positional arguments that shoal itself gives to a function; none to the others."""
+
+GIVEN = {name: text.count(",") + 1 for name, text in ARGUMENTS.items()}
+"""How many they are."""
 
 _OPENING, _CLOSING, _QUOTES = "([{", ")]}", "'\""
 

@@ -29,6 +29,8 @@ STRIDE = 1024
 LINE_FEED, CARRIAGE_RETURN = (ord(c) for c in "\n\r")
 
 BYTE_ORDER_MARK = codecs.BOM_UTF8
+PARQUET = b"PAR1"
+"""What a Parquet file begins with."""
 
 LONE_RETURN = "there is a carriage return without a line feed"
 
@@ -119,7 +121,11 @@ def scan(
         previous = last_byte
         position += len(block)
     if in_quotes:
-        raise MalformedCsvError(record, "a quoted field is never closed")
+        raise MalformedCsvError(
+            record,
+            "a quoted field is never closed: close it, or give --csv-quotes none where quotes "
+            "are ordinary characters",
+        )
     left = position - record_begin - (previous == CARRIAGE_RETURN)
     if left > 0 and not comment_began:  # the last line has no line feed
         yield np.array([record_begin], np.int64), np.array([position], np.int64)
@@ -253,16 +259,19 @@ class CsvIndex:
 
     @staticmethod
     def text_begin(file: pa.NativeFile) -> int:
-        """The offset behind a byte order mark. Raises MalformedCsvError for that of UTF-16."""
+        """The offset behind a byte order mark. Raises MalformedCsvError for UTF-16 and Parquet."""
         mark = len(BYTE_ORDER_MARK)
-        first = file.read_at(mark, 0)
+        if (first := file.read_at(len(PARQUET), 0)) == PARQUET:
+            raise MalformedCsvError(
+                0, "the file is Parquet: call it .parquet, or give --data-format parquet"
+            )
         if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise MalformedCsvError(
                 0,
                 "the text looks like UTF-16: write the file anew in UTF-8, as "
                 "iconv -f utf-16 -t utf-8 does",
             )
-        return mark if first == BYTE_ORDER_MARK else 0
+        return mark if first.startswith(BYTE_ORDER_MARK) else 0
 
     def window(self, file: pa.NativeFile, start: int, end: int) -> tuple[int, int]:
         """Bytes [begin, end) of the records [start, end), of which there is one at least."""

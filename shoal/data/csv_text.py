@@ -101,7 +101,9 @@ def reporting_rows(path: str, start: int = 0, names: Sequence[str] = ()) -> Iter
         except UnicodeDecodeError as error:
             raise UserError(f"{path}: the header is not UTF-8 text: {IN_UTF_8}") from error
         except pa.ArrowInvalid as error:
-            raise UserError(f"{path}: {numbered(str(error), start, names)}") from error
+            text = numbered(str(error), start, names)
+            mend = "; mend the row, or remove it" if "Expected" in text else ""
+            raise UserError(f"{path}: {text}{mend}") from error
 
 
 def numbered(text: str, start: int, names: Sequence[str] = ()) -> str:
@@ -124,7 +126,7 @@ def _plain(text: str, column: re.Match[str] | None, names: Sequence[str]) -> str
         if text.endswith("invalid UTF8 data"):
             return f"column {which} is not UTF-8 text: {IN_UTF_8}"
         text += (
-            "; types are guessed from the file's beginning, see CsvReader(column_types=...) "
-            "for how to set them"
+            "; types are guessed from the file's beginning: mend the value, or set the type with "
+            "CsvReader(column_types=...)"
         )
     return text

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable
 
 from shoal.base.words import near
@@ -74,7 +75,9 @@ def find_files(pattern: str, flag: str, kind: str = "") -> list[str]:
         if files:
             return sorted(set(files))
         raise UnreadableError(f"{flag}: no file matches {pattern}", may_be_mistake=True)
-    message = f"{flag}: there is no file or folder {pattern}{_near(pattern)}"
+    scheme = re.search(r"(?:^|/)(\w{2,}:)/(?=[^/])", pattern)
+    hint = f" (a URL has two slashes: {scheme[1]}//...)" if scheme else _near(pattern)
+    message = f"{flag}: there is no file or folder {pattern}{hint}"
     raise UnreadableError(message, may_be_mistake=True)
 
 

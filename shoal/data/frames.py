@@ -79,7 +79,9 @@ def write_data(
             if writer is not None:
                 writer.close()
     except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
-        raise UserError(f"{name}: {_kind(value)} cannot be written as Parquet: {error}") from error
+        # Arrow tells of a column in a second text.
+        why = ": ".join(map(str, reversed(error.args))) or str(error)
+        raise UserError(f"{name}: {_kind(value)} cannot be written as Parquet: {why}") from error
     if not rows:
         raise UserError(f"{name}: {_kind(value)} has no records")
 

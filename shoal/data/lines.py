@@ -157,10 +157,11 @@ class JsonLinesReader(_LineReader):
                 schema = _parsed(b"\n".join(lines) + b"\n", len(lines), given, infer=True).schema
             except pa.ArrowInvalid as error:
                 raise _damage(lines, given, 0, error, infer=True) from error
-        kinds = {name: _guessed(schema.field(name).type) for name in schema.names}
-        kinds |= self._given
-        floats = {n for n, kind in kinds.items() if kind is not None and _element(kind) == _FLOAT}
-        for name, large in _integers(lines, floats - set(self._given)).items():
+            kinds = {name: _guessed(schema.field(name).type) for name in schema.names}
+            kinds |= self._given
+            floats = {n for n, of in kinds.items() if of is not None and _element(of) == _FLOAT}
+            integers = _integers(lines, floats - set(self._given))
+        for name, large in integers.items():
             if min(large) >= 0 and max(large) < 1 << 64:
                 kinds[name] = _guessed(schema.field(name).type, pa.uint64())
             else:
@@ -201,11 +202,14 @@ def _element(kind: pa.DataType) -> pa.DataType:
 def _integers(lines: Sequence[bytes], names: Collection[str]) -> dict[str, list[int]]:
     """The values of those of some columns that hold integers alone.
 
-    Of columns that Arrow takes for float64, these are too large for an int64.
+    Of columns that Arrow takes for float64, these are too large for an int64. Raises DamagedError.
     """
     found: dict[str, list[Any]] = {name: [] for name in names}
-    for line in lines if names else ():
-        record = json.loads(line)
+    for number, line in enumerate(lines if names else ()):
+        try:
+            record = json.loads(line)
+        except UnicodeDecodeError as error:
+            raise DamagedError(number, _not_utf_8(error)) from error
         for name in [*found]:
             values = [record.get(name)]
             while any(isinstance(each, list) for each in values):
@@ -268,10 +272,16 @@ def _damage(
     return DamagedError(first + low, _plain(lines[low], error, schema))
 
 
+def _not_utf_8(error: UnicodeDecodeError) -> str:
+    return f"not a JSON object: it is not UTF-8 ({error}): mend the line, or remove it"
+
+
 def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema) -> str:
     """What is wrong with a line: Arrow's message, without its own count of rows, if it is JSON."""
     if native.deeper(line, MOST_NESTED) >= 0:
         return f"{TOO_DEEP}: mend the line, or remove it"
+    if line.lstrip().startswith(b"["):
+        return "not a JSON object but an array: write each object of it in a line of its own"
     try:
         record = json.loads(line)
     except json.JSONDecodeError as found:
@@ -279,7 +289,7 @@ def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema) -> str:
         where = f"{found.msg.removesuffix(' starting at')} (character {found.pos + 1}){cut}"
         return f"not a JSON object: {where}: mend the line, or remove it"
     except UnicodeDecodeError as found:
-        return f"not a JSON object: it is not UTF-8 ({found}): mend the line, or remove it"
+        return _not_utf_8(found)
     text = str(error).removeprefix("JSON parse error: ").partition(" in row ")[0]
     if changed := _CHANGED.fullmatch(text):
         name, before, now = changed[1].replace("/", "."), *changed.groups()[1:]

@@ -335,6 +335,11 @@ class RunningJob:
         if number == signal.SIGKILL:
             until(f"the end of {role}-{index}", lambda: pid not in self.left())
 
+    def interrupt(self):
+        """Interrupt the command, as Ctrl-C does, and wait until the job has heard of it."""
+        self.process.send_signal(signal.SIGINT)
+        until("word of it", lambda: any(event.method == "stop" for event in self.events()))
+
     def kill_whole(self):
         """Kill the command and all processes at once, as when a machine loses its power."""
         for pid in [self.process.pid, *self.left()]:

@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import os
 import re
-import signal
 from collections import Counter
 
 import pyarrow as pa
@@ -250,7 +248,7 @@ def test_a_file_that_is_added_while_a_job_runs_is_not_read(tmp_path):
         _write_ids(folder / "b.csv", range(IDS, 2 * IDS))
         job.open("step-2")
         job.at_gate("step-5")
-        os.kill(job.process.pid, signal.SIGINT)
+        job.interrupt()
         job.open("step-5")
         job.ended()
     done = resume(job.folder)

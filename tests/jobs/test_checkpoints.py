@@ -73,7 +73,7 @@ def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnin
         "train",
         tmp_path,
         "vanished",
-        environment={"GATES": "step-10 step-15"},
+        environment={"GATES": "step-10 step-15 step-25"},
         training_data=numbered[0],
         checkpoint_steps=5,
         storage_patience_seconds=1,
@@ -91,6 +91,11 @@ def test_a_folder_that_vanishes_is_made_anew_and_one_that_cannot_be_costs_warnin
         shutil.rmtree(folder)
         folder.write_text("not a folder")
         job.open("step-15")
+        job.at_gate("step-25")
+        job.wait_status(
+            "a failed one", lambda status: any("could not be taken" in m for m in status.messages)
+        )
+        job.open("step-25")
         ended = job.ended().succeeded()
     checkpoints = ended.result["checkpoints"]
     assert checkpoints["taken"] >= 2

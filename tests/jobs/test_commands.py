@@ -52,9 +52,10 @@ def test_a_running_job_is_shown_scaled_and_stopped(shoal, numbered, tmp_path):
         assert f"{job.pid('worker')} shoal-jobs/driven/logs/worker-0." in shown
         assert f"master {job.pid('master')}" in shown
         assert "driven running 1 1" in shoal("jobs")
-        assert shoal("logs", "driven", "worker", "0") == shoal(
-            "logs", str(job.folder.path), "worker"
-        )
+        logged = shoal("logs", "driven", "worker", "0")
+        assert logged
+        # It may have logged more meanwhile.
+        assert shoal("logs", str(job.folder.path), "worker").startswith(logged)
         told = shoal("logs", "driven", "worker", "7", code=2)
         assert "job driven has no process worker-7; there are: master, ps-0, worker-0" in told
         assert "now wants 2 workers" in shoal("scale", "driven", "--workers", "2")

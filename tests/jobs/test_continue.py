@@ -153,6 +153,7 @@ def test_a_killed_server_begins_again_with_what_the_job_began_with(numbered, tmp
         job.kill("ps", 1)
         job.open("step-1")
         job.at_gate("step-5")
+        job.wait_taken()
         job.kill("ps", 2)
         job.open("step-5")
         job.at_gate("step-9")

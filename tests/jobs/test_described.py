@@ -1,9 +1,7 @@
 """Jobs of many files: some are described while others are trained, and none is left out."""
 
-import os
 import re
 import shutil
-import signal
 from collections import Counter
 
 import pyarrow as pa
@@ -12,7 +10,7 @@ import pytest
 
 from shoal.proto import faults
 from tests.jobs.results import SERIAL, applied
-from tests.jobs.running import RunningJob, audited, resume, run, until
+from tests.jobs.running import RunningJob, audited, resume, run
 
 pytestmark = pytest.mark.job
 
@@ -110,8 +108,7 @@ def test_a_file_that_is_removed_before_the_job_is_resumed_is_named(many, tmp_pat
         **SERIAL,
     ) as job:
         job.at_gate("step-2")
-        until("the description of all", lambda: job.call_status() is not None)
-        os.kill(job.process.pid, signal.SIGINT)
+        job.interrupt()
         job.open("step-2")
         job.ended()
     (folder / "031.parquet").unlink()

@@ -14,7 +14,7 @@ def test_training_goes_on_while_a_worker_of_its_own_evaluates(numbered, tmp_path
         "train",
         tmp_path,
         "apart",
-        environment={"GATES": "evaluate-1085"},
+        environment={"GATES": "step-10 evaluate-1085"},
         training_data=training,
         validation_data=validation,
         output=tmp_path / "out",
@@ -23,13 +23,15 @@ def test_training_goes_on_while_a_worker_of_its_own_evaluates(numbered, tmp_path
         evaluation_steps=5,
         **SERIAL,
     ) as job:
-        pid = job.at_gate("evaluate-1085")
+        # The first evaluation is due at step 5, and it begins before training can be over.
+        trains, evaluates = job.at_gate("step-10"), job.at_gate("evaluate-1085")
+        assert trains != evaluates
+        job.open("step-10")
         until("all pushes", lambda: job.server_status(0).pushes == 48)
         job.open("evaluate-1085")
         ended = job.ended().succeeded()
-    assert pid
     assert ended.result["metrics"]["seen"] == 160
     evaluations = ended.result["evaluations"]
     assert len(evaluations) >= 2
-    assert 5 <= evaluations[0]["version"] < 48
+    assert 5 <= evaluations[0]["version"] < 10
     assert applied(tmp_path / "out")[1] == dict.fromkeys(range(480), 1)

@@ -137,12 +137,13 @@ def test_rows_and_all_else_are_those_of_an_undisturbed_job(
     """Adam, a schedule, batch normalization, dropout: bit for bit, as if no server had died."""
     kills = tmp_path / "kills"
     kills.mkdir()
+    gates = ["step-3", "step-9", "step-15"]
     with RunningJob(
         "train",
         tmp_path,
         "again",
-        environment={faults.VARIABLE: str(kills)},
-        model_def="small.custom_model",
+        environment={"GATES": " ".join(gates), faults.VARIABLE: str(kills)},
+        model_def="small_at_gates.custom_model",
         training_data=clicks,
         validation_data=clicks,
         output=tmp_path / "out",
@@ -152,9 +153,10 @@ def test_rows_and_all_else_are_those_of_an_undisturbed_job(
         pipeline_depth=0,
         durability="log",
     ) as job:
-        job.wait_status("servers", lambda status: status.servers_alive == 2)
-        for point in POINTS:
+        for gate, point in zip(gates, POINTS, strict=True):
+            job.at_gate(gate)
             (kills / point).touch()
+            job.open(gate)
             until("a killed server", lambda: not list(kills.iterdir()))
         ended = job.ended().succeeded()
     assert ended.result["servers"] == {

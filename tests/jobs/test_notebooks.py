@@ -73,7 +73,7 @@ class Executed:
 
 def test_the_pages_show_notebooks_without_outputs():
     names = [path.stem for path in NOTEBOOKS.glob("*.ipynb")]
-    assert sorted(names) == ["first-model", "movielens", "two-towers"]
+    assert sorted(names) == ["a-day", "first-model", "movielens", "two-towers"]
     for name in names:
         for cell in code_of(read(name)):
             assert (cell["outputs"], cell["execution_count"]) == ([], None), name
@@ -102,6 +102,24 @@ def test_a_first_model_takes_a_newcomer_fifteen_lines(tmp_path):
     answers = re.findall(r"\[+([-+.e\d]+)\]", run.data("result.load()")["text/plain"])
     assert [round(float(value)) for value in answers] == [0, 1]
     assert "dtype=float32" in run.data("result.embedding")["text/plain"]
+
+
+def test_a_day_goes_from_data_to_a_served_model(tmp_path):
+    run = Executed("a-day", tmp_path)
+    assert run.data("small.plot()")["image/png"]
+    assert "val_auc" in run.data("small.history")["text/html"]
+    compared = run.data("shoal.compare")["text/html"]
+    assert "<th>small</th>" in compared
+    assert "<th>large</th>" in compared
+    assert "'auc': 0.9" in run.data("shoal.attach")["text/plain"].replace("1.0", "0.9")
+    assert run.data("second.embedding")["text/plain"].count("[") == 3
+    # It is as sure of what people like as the rule is, and serves what it predicts.
+    predicted = re.findall(r"([01])\.0\s+(\d\.\S+)", run.data("second.predict")["text/plain"])
+    assert len(predicted) == 4
+    assert all(round(float(value)) == int(liked) for liked, value in predicted)
+    served = re.findall(r"\[([-+.e\d]+)\]", run.data("served.serve")["text/plain"])
+    found = [float(value) for _, value in predicted]
+    assert [float(value) for value in served] == pytest.approx(found, abs=1e-4)
 
 
 def test_movielens_is_trained_beside_its_notebook(tmp_path, movielens):

@@ -207,7 +207,7 @@ def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
         "train",
         tmp_path,
         "refused",
-        environment={"GATES": "step-20"},
+        environment={"GATES": "step-10 step-20"},
         training_data=numbered[0],
         output=tmp_path / "out",
         servers="2",
@@ -219,8 +219,11 @@ def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
         **({"sync": True, "grads_to_wait": 1} if sync else {}),
         **SERIAL,
     ) as job:
-        job.at_gate("step-20")
         checkpoints = job.folder.path / "checkpoints"
+        job.at_gate("step-10")
+        job.wait_taken(1)
+        job.open("step-10")
+        job.at_gate("step-20")
         job.wait_taken(2)
         job.kill_whole()
         apart = job.pushes_apart()

@@ -86,7 +86,14 @@ class InputPipeline:
             with user_code(self._feed):
                 batched = self._fed(chunks, metadata)
         except UserCodeError as error:
+            if self._run.error is not None:
+                raise self._run.error from error
             # The commonest mistake deserves better than a traceback through tf.data.
+            if "Unsupported return value from function passed to" in error.message:
+                raise UserError(
+                    f"{self._feed} gives map() a function that returns a list, or something else "
+                    "that is no tensor: return features as a dict by name, or as a tuple"
+                ) from error
             missing = re.search(r"KeyError: ['\"](.+?)['\"]", error.traceback)
             if missing and missing[1] not in metadata.column_names:
                 what = f"{self._feed}: {flag}"
@@ -240,7 +247,7 @@ class InputPipeline:
             features, labels, weights = self._split(element)
             size = int(tf.nest.flatten(features)[0].shape[0])
             if self._module.feed_batch is not None:
-                self._check_size(records, done, size)
+                self._check_size(records, done, size, labels, weights)
             done += size
             first = done - size
             made_of = part(records, first, size) if self.aligned else records
@@ -280,7 +287,9 @@ class InputPipeline:
                 "flat_map()"
             )
 
-    def _check_size(self, records: pb.Range, done: int, size: int) -> None:
+    def _check_size(
+        self, records: pb.Range, done: int, size: int, labels: Any, weights: Any
+    ) -> None:
         """Raises UserError if feed_batch gave more or fewer elements than it got records."""
         first = records.start + done
         given = min(self._batch_size, records.end - first)
@@ -289,6 +298,13 @@ class InputPipeline:
                 f"{self._feed} gave {size} elements for the {given} records from {first} on of "
                 f"{records.source}: it must give one per record; use feed() to drop or add records"
             )
+        for what, those in (("labels", labels), ("weights", weights)):
+            for each in tf.nest.flatten(those):
+                if each is not None and each.shape.rank and each.shape[0] not in (None, size):
+                    raise UserError(
+                        f"{self._feed} gave {each.shape[0]} {what} for {size} records of "
+                        f"{records.source}: it must give one per record"
+                    )
 
     def _raise_at_record(self, records: pb.Range, done: int) -> None:
         """Run feed again record by record to name the one that made it raise."""
@@ -323,6 +339,11 @@ class InputPipeline:
         run = self._run
         records = run.records
         try:
+            if not records.source:
+                raise UserError(
+                    f"{self._feed} reads the dataset while it is called, and no record is there "
+                    "yet: return a dataset that is made of it, as dataset.map() does"
+                )
             with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
                 chunks = self._read(run)
                 pieces = iter(chunks if self._cut is None else minibatches(chunks, self._cut))

@@ -134,6 +134,11 @@ class Evaluator:
         if isinstance(metric, keras.metrics.Metric):
             metric.name = name
             return metric
+        if isinstance(metric, type):
+            raise UserError(
+                f"{self._what}: metric {name!r} is the class {metric.__name__}: give an object of "
+                f"it, {metric.__name__}()"
+            )
         if callable(metric):
             return FunctionMetric(converted(metric), name)
         raise UserError(
@@ -151,10 +156,11 @@ class Evaluator:
     ) -> None:
         note_masks(predictions, masks)
         for metric in self._metrics:
-            if metric in self._losses:
-                metric.update_state(labels, predictions, *weights)
-            elif not isinstance(metric, GroupAUC):
-                self._update_one(metric, labels, predictions)
+            with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
+                if metric in self._losses:
+                    metric.update_state(labels, predictions, *weights)
+                elif not isinstance(metric, GroupAUC):
+                    self._update_one(metric, labels, predictions)
         self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
     def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:

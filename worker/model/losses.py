@@ -98,7 +98,13 @@ class Losses:
             return inner(*of_one_rank(labels, predictions))
 
         def function(labels: Any, predictions: Any, weights: Any) -> Any:
-            values = tf.cast(values_of(loss, labels, predictions), tf.float32)
+            values = values_of(loss, labels, predictions)
+            if values is None or getattr(values, "dtype", type(values)) in (tf.string, str):
+                self._refuse(
+                    f"{whose} returned {'None' if values is None else 'text'}: return a number "
+                    "for each record, or one for all"
+                )
+            values = tf.cast(values, tf.float32)
             mask = masks_of(predictions)[0] if tf.is_tensor(predictions) else None
             if mask is not None and values.shape.rank:
                 values = self._masked(values, mask, whose)

@@ -69,6 +69,7 @@ class CompiledSteps:
         self._features_spec = features_spec
         self._lookups: list[RowsLookup] = []  # of the traced training step
         self._traced: Any = None  # of the training step, once that is checked
+        self._learns = True  # some value has a gradient by the traced loss
         self._train: Any = tf.function(
             self._training_step,
             # From the dataset, not from the first batch, whose length and rank may be special.
@@ -115,6 +116,12 @@ class CompiledSteps:
             {each.name: name for name, each in zip(self._dims, lookup.rows, strict=True)},
             self._trainable.variables,
         )
+        if reason is None and not self._learns:
+            reason = (
+                "the loss has no gradient, so nothing would be learned: compute it from the "
+                "predictions by operations that have one, without argmax, rounding or a cast to "
+                "integers"
+            )
         if reason is not None:
             raise UserError(reason)
         return traced
@@ -177,6 +184,7 @@ class CompiledSteps:
             loss = self._loss(labels, predictions, _weights_of(weights))
             loss += self._of_layers()
         gradients = tape.gradient(loss, variables + list(rows))
+        self._learns = not gradients or any(each is not None for each in gradients)
         count = len(variables)
         tables = [
             _summed(gradient, table)

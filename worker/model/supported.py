@@ -155,10 +155,12 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
                 "for a value that is not a number"
             )
         given_shape = getattr(spec, "shape", tf.TensorShape(None))
-        if given_shape.rank == len(tensor.shape) + 1 and given_shape[-1] != 1:
-            size = (None,) * len(tensor.shape)
+        deeper = (given_shape.rank or 0) - len(tensor.shape)
+        if deeper > 1 or (deeper == 1 and given_shape[-1] != 1):
+            size = (None,) * (len(tensor.shape) + deeper - 1)
+            lists = " of ".join(["lists"] * deeper)
             raise UserError(
-                f"{feed} gives lists as feature {tensor.name!r}, and the model's input takes one "
+                f"{feed} gives {lists} as feature {tensor.name!r}, and the model's input takes one "
                 f"value in place of each, the shape {tuple(tensor.shape)}: make one value of each "
                 f"in feed, or declare the input as keras.Input({size}, name={tensor.name!r}) for "
                 "layers that take lists"
