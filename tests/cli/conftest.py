@@ -21,7 +21,8 @@ def pytest_collection_modifyitems(items):
 def project(tmp_path, monkeypatch):
     """A working directory with model.py and train.csv; returns it."""
     (tmp_path / "model.py").write_text(
-        "".join(f"def {f}(): ...\n" for f in ("custom_model", "loss", "optimizer", "feed"))
+        "def custom_model(): ...\ndef loss(labels, predictions): ...\n"
+        "def optimizer(): ...\ndef feed(dataset, mode, metadata): ...\n"
     )
     (tmp_path / "train.csv").write_text("a,label\n1,0\n")
     monkeypatch.chdir(tmp_path)

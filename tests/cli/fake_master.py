@@ -17,6 +17,12 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.protocol import own_protocol
 from shoal.security.identities import own_identity
 
+TRACE = """Traceback (most recent call last):
+  File "/home/me/model.py", line 7, in feed
+    raise ValueError("broken")
+ValueError: broken
+"""
+
 behaviour, *_, config_path = sys.argv[1:]
 config = JobConfig.load(config_path)
 folder = JobFolder(Path(config_path).parent)
@@ -75,7 +81,7 @@ asked.wait()
 if behaviour == "succeed":
     finish("succeeded")
 elif behaviour in ("USER_ERROR", "USER_CODE"):
-    trace = "Traceback: line 7 of feed\n" if behaviour == "USER_CODE" else ""
+    trace = TRACE if behaviour == "USER_CODE" else ""
     finish("failed", {"kind": behaviour, "message": "it broke", "traceback": trace})
 elif behaviour == "wait":
     stopped.wait()

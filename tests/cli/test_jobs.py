@@ -73,7 +73,7 @@ def test_a_failure_of_the_user_s_code_shows_its_traceback(project, scripted):
     scripted("USER_CODE")
     result = run()
     assert result.exit_code == 1
-    assert "Traceback: line 7 of feed" in result.stderr
+    assert 'File "/home/me/model.py", line 7, in feed' in result.stderr
     assert "Error: it broke" in result.stderr
 
 

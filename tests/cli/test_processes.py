@@ -8,6 +8,9 @@ from shoal.client.following import Interruptions
 from shoal.client.processes import job_processes, kill_job
 from shoal.client.usage import machine, usage_of
 
+BUSY = (
+    "import sys, time\nwhile time.process_time() < 0.05: pass\nprint(flush=True); sys.stdin.read()"
+)
 WAITS = "import sys; print(flush=True); sys.stdin.read()"
 
 
@@ -30,7 +33,7 @@ def test_processes_of_a_job_tell_what_they_use(tmp_path):
     line = [
         sys.executable,
         "-c",
-        WAITS,
+        BUSY,
         "-m",
         "shoal.worker",
         "--index",
@@ -42,7 +45,7 @@ def test_processes_of_a_job_tell_what_they_use(tmp_path):
         program.stdout.readline()
         ((name, used),) = usage_of(path).items()
         assert (name, used.course) == ("worker-3", program.pid)
-        assert used.cpu_seconds > 0
+        assert used.cpu_seconds >= 0.03
         program.stdin.close()
     of_all, cores, memory = machine()
     assert cores > 0
