@@ -67,6 +67,11 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
             f"there is no job {job_name} in namespace {namespace}; `shoal jobs` shows those "
             "that there are"
         )
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and "/containerLogs/" in said:
+        return UserError(
+            "the node of this pod does not answer, so its log cannot be read now; `kubectl get "
+            f"nodes` shows which are ready. The API server says: {said}"
+        )
     return UserError(f"the cluster refuses to {doing}: {said}")
 
 

@@ -3,6 +3,8 @@
 Over HTTP, from an API server that says what a test has it say; tests/kubernetes has the real one.
 """
 
+import contextlib
+import copy
 import json
 from http.server import BaseHTTPRequestHandler
 
@@ -18,6 +20,8 @@ from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import DEADLINE_GRACE_SECONDS, labels
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError
 from shoal.result import JobFailedError
 from tests.master.api_server import Answers, served
 
@@ -218,11 +222,11 @@ def test_a_later_pod_that_cannot_start_does_not_end_the_job(world, follow):
 
 def test_a_pod_that_its_node_gave_up_is_followed_by_another(world, follow):
     evicted = pod("Failed", 0)
-    evicted["status"]["reason"] = "Evicted"
+    evicted["status"] |= {"reason": "Evicted", "message": "low on\nmemory"}
     world.pods = [RUNS, GONE, evicted, evicted, pod("Pending", 1), pod("Succeeded", 1)]
     with pytest.raises(JobFailedError, match="without a result"):
         follow()
-    assert any("ended with Evicted" in text for text in follow.display.events)
+    assert any("ended with Evicted: low on memory" in text for text in follow.display.events)
     assert world.shown >= len(world.pods)
 
 
@@ -269,7 +273,44 @@ def test_the_end_of_a_master_is_told_by_its_reason(world, follow, ended, told):
     with pytest.raises(JobFailedError) as error:
         follow()
     assert f"the master ended with {told} (restart 1)" in follow.display.events
-    assert f"the master ended with {told}" in str(error.value)
+    assert (
+        str(error.value) == f"the job's master ended without a result: the master ended with {told}"
+    )
+
+
+def test_the_log_of_a_master_is_told_only_if_nothing_else_is_known(world, follow):
+    world.pods = [pod("Succeeded")]
+    with pytest.raises(JobFailedError, match="without a result: the end of its log:\nits log"):
+        follow()
+
+
+class Master:
+    """A master that is silent, answers once and is silent again."""
+
+    def __init__(self):
+        self.answers = iter([False, True])
+
+    def call(self, *_, **__):
+        if not next(self.answers, False):
+            raise PeerUnavailableError("master", "GetJobStatus", "no answer")
+        return pb.JobStatus()
+
+
+def test_a_master_that_is_not_heard_is_told_with_what_its_node_lacks(world, follow, monkeypatch):
+    monkeypatch.setattr("shoal.client.remote_following.SILENT_SECONDS", 0.0)
+    master = contextlib.nullcontext(Master())
+    monkeypatch.setattr(JobHandle, "master", lambda *_: master)
+    away = copy.deepcopy(RUNS)
+    away["spec"]["nodeName"] = "vm"
+    away["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    world.events = [{"reason": "NodeNotReady", "message": "Node is not ready"}]
+    world.pods = [away] * 5 + [pod("Succeeded")]
+    with pytest.raises(JobFailedError):
+        follow()
+    silence = "the master has not answered for 0 s; its pod is on node vm: Node is not ready. "
+    told = [text for text in follow.display.events if "answer" in text]
+    assert [text.startswith(silence) for text in told] == [True, False, True]
+    assert told[1] == "the master answers again"
 
 
 def test_a_master_without_a_place_ends_the_job_after_start_timeout(world, follow):
