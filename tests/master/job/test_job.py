@@ -185,7 +185,9 @@ def test_a_process_that_never_gets_ready_is_noticed(start_timeout, limit):
     job.tick(2 * limit - 1)
     assert job.phases.failure is None
     job.tick(2 * limit + 1)
-    assert any(f"worker-0 died (not ready {limit + 1:.0f} s" in each for each in job.record.messages)
+    assert any(
+        f"worker-0 died (not ready {limit + 1:.0f} s" in each for each in job.record.messages
+    )
     assert "ps-0 did not get ready" in job.phases.failure.message
 
 
