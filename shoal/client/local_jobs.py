@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.table import Table
 
 from shoal.base.job_folder import JOBS, JobFolder, shown_path
-from shoal.base.words import duration
 from shoal.client.claim import master_process, resume_command
 from shoal.client.following import POLL_SECONDS
+from shoal.client.job_lines import JobLine
 from shoal.client.processes import process_of
 from shoal.errors import UserError
 from shoal.result import JobResult
@@ -137,23 +138,17 @@ def jobs_in(path: Path) -> list[JobFolder]:
     return sorted(folders, key=lambda each: each.config.stat().st_mtime, reverse=True)
 
 
-def jobs_table() -> Table | None:
-    """The jobs of this machine that have a folder in JOBS, the newest first; None without any."""
-    folders = jobs_in(JOBS)
-    if not folders:
-        return None
-    table = Table(title=f"jobs on this machine, in {JOBS}")
-    for title in ("job", "state", "workers", "servers", "age"):
-        table.add_column(title)
-    now = time.time()
-    for folder in folders:
+def job_lines() -> list[JobLine]:
+    """The jobs of this machine that have a folder in JOBS, the newest first."""
+    lines = []
+    for folder in jobs_in(JOBS):
         state = state_of(folder)
-        alive = [""] * 2
-        if state == "running":
-            alive = [str(_running(folder, role)) for role in ("worker", "ps")]
-        age = duration(now - folder.config.stat().st_mtime)
-        table.add_row(folder.path.name, state, *alive, age)
-    return table
+        alive = [
+            _running(folder, each) if state == "running" else None for each in ("worker", "ps")
+        ]
+        started = datetime.fromtimestamp(folder.config.stat().st_mtime, UTC)
+        lines.append(JobLine(folder.path.name, state, alive[0], alive[1], started))
+    return lines
 
 
 def _running(folder: JobFolder, role: str) -> int:

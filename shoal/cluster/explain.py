@@ -34,7 +34,10 @@ def unreachable(error: Exception) -> UnreachableError:
 
 
 def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> UserError:
-    """The API server refuses. doing: what was tried, such as "create the job"."""
+    """The API server refuses. doing: what was tried, such as "create the job".
+
+    namespace: empty where it was tried in all of them.
+    """
     said = message_of(error)
     if error.status == HTTPStatus.CONFLICT:
         return UserError(
@@ -56,6 +59,11 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
         return UserError(
             f"--worker-priority and its like: {said}. `kubectl get priorityclasses` shows those "
             "that there are; deploy/base/priorities.yaml has shoal's"
+        )
+    if error.status == HTTPStatus.FORBIDDEN and not namespace:
+        return UserError(
+            f"--all-namespaces: you may not {doing} in the whole cluster: {said}. Give "
+            "--namespace, or ask for the right to list jobs, pods and configmaps in all namespaces"
         )
     if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return UserError(

@@ -12,7 +12,7 @@ import pytest
 from kubernetes import client
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.cluster_jobs import pods_table
+from shoal.client.cluster_listing import pod_lines, pods_table
 from shoal.client.display import Display
 from shoal.client.remote import follow_job
 from shoal.cluster.explain import UnreachableError
@@ -338,7 +338,7 @@ def test_a_secret_that_is_not_there_is_told_and_ends_the_job_after_start_timeout
         follow(start_timeout=0.5)
     assert f"the master's pod cannot start yet: {secret}" in follow.display.events
     world.deleted = False
-    table = pods_table(follow.handle().pods(), follow.handle().warnings)
+    table = pods_table(pod_lines(follow.handle().pods(), follow.handle().warnings))
     assert secret in next(iter(table.columns[-1].cells))
 
 
