@@ -46,8 +46,8 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
         )
     if error.status == HTTPStatus.NOT_FOUND and "namespaces" in said:
         return UserError(
-            f"--namespace: there is no namespace {namespace}; create it with the manifests of "
-            "deploy/base, or choose another"
+            f"--namespace: there is no namespace {namespace}; create it, with what deploy/base has "
+            "for it, or choose another"
         )
     if error.status == HTTPStatus.FORBIDDEN and "exceeded quota" in said:
         return UserError(
