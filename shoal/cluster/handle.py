@@ -229,15 +229,13 @@ class JobHandle(JobLifetime):
         patience: seconds that a call tries to reach it.
         """
         forward = PortForward(self._api, self.namespace, pod, MASTER_PORT)
-        connection = Connection(
-            forward.address,
-            deadline=deadline,
-            patience=patience,
-            peer=peer_name(token, "master"),
-            identity=identity,
-        )
-        try:
-            yield connection
-        finally:
-            connection.close()
-            forward.close()
+        with contextlib.closing(forward):
+            connection = Connection(
+                forward.address,
+                deadline=deadline,
+                patience=patience,
+                peer=peer_name(token, "master"),
+                identity=identity,
+            )
+            with contextlib.closing(connection):
+                yield connection
