@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 from kubernetes import client
 
-from shoal.base import log
+from shoal.base import job_logs, log
 from shoal.base.job_folder import JobFolder
 from shoal.base.signals import on_signal
 from shoal.base.thinned import ThinnedFile
@@ -172,8 +172,11 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     def make_launcher(runner: Runner, _: str) -> PodLauncher:
         steps = memory_steps(config.oom_memory_factor)
         make = partial(make_pod, runner)
-        launcher = PodLauncher(runner.post, api, namespace, name, make, steps)
-        if config.shared(config.job_dir):
+        shared = config.shared(config.job_dir)
+        launcher = PodLauncher(
+            runner.post, api, namespace, name, make, steps, keep_log if shared else None
+        )
+        if shared:
             linger_when_told_to_end(runner.job, launcher, name)
 
         def tell(text: str) -> None:
@@ -188,6 +191,9 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         for work in (keep, partial(pod.events.follow, runner.job, ended)):
             threading.Thread(target=work, daemon=True).start()
         return launcher
+
+    def keep_log(start: Start, text: str) -> None:
+        job_logs.keep_log(folder, start.process.role, start.process.index, start.incarnation, text)
 
     def publish() -> None:
         ended.set()

@@ -78,6 +78,7 @@ CALLERS: dict[Method[Any, Any], frozenset[str]] = {
             methods.AUDIT_JOB,
             methods.SCALE_JOB,
             methods.GET_JOB_METRICS,
+            methods.GET_JOB_LOG,
             methods.GET_JOB_STACKS,
             methods.PROFILE_JOB,
             methods.FIND_JOB_ID,

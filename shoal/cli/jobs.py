@@ -170,19 +170,28 @@ def top(job: str, once: bool, namespace: str) -> None:
 @click.argument("role", default="master", type=click.Choice(ROLES))
 @click.argument("index", default=0, type=click.IntRange(0))
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job or its pod ends.")
-def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
+@click.option(
+    "--restart",
+    type=click.IntRange(0),
+    help="Of an earlier start of a worker or server: 0 is the first. Default: the newest.",
+)
+def logs(
+    job: str, role: str, index: int, follow: bool, restart: int | None, namespace: str
+) -> None:
     """Show the log of a process of a job.
 
     It is the master's, or that of the ROLE and INDEX given.
     """
+    if role == "master" and restart is not None:
+        raise UserError("--restart is for workers and servers")
     lines: Iterator[str]
     if (folder := here(job, namespace)) is not None:
         from shoal.client import local_jobs
 
-        lines = local_jobs.log_lines(folder, role, index, follow=follow)
+        lines = local_jobs.log_lines(folder, role, index, restart, follow=follow)
     else:
         of, handle = on_kubernetes(job, namespace)
-        lines = of.log_lines(handle, role, index, follow=follow)
+        lines = of.log_lines(handle, role, index, restart, follow=follow)
     # In a file or another program it is as it was written.
     show = echo if sys.stdout.isatty() else click.echo
     for line in lines:

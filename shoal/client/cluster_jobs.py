@@ -30,11 +30,11 @@ from shoal.client.scaling import have, rebalanced
 from shoal.client.stacks import stacks_of
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.handle import JobHandle
-from shoal.cluster.manifests import START_RESTARTS
+from shoal.cluster.manifests import INCARNATION_LABEL, START_RESTARTS
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import CallError
+from shoal.proto.errors import CallError, WireError
 from shoal.proto.protocol import mismatch
 from shoal.proto.rpc import Connection
 from shoal.result import JobResult
@@ -102,12 +102,15 @@ def master_of(
             + (f": its pod is {pod.status.phase}" if pod is not None else "")
             + f"; see shoal status {handle.name}"
         )
+    name = f"the master of job {handle.name}"
     try:
         token, identity = handle.credentials()
         with handle.master(pod.metadata.name, token, identity, deadline, patience) as connection:
             yield connection
+    except WireError as error:
+        raise UserError(f"{name} refuses: {error.message}") from error
     except CallError as error:
-        raise UserError(f"the master of job {handle.name} does not answer: {error}") from error
+        raise UserError(f"{name} does not answer: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -218,17 +221,40 @@ def find_id(handle: JobHandle, table: str, key: int) -> pb.FoundId:
         return ask_master(master, table, key)
 
 
-def log_lines(handle: JobHandle, role: str, index: int, *, follow: bool) -> Iterator[str]:
-    """What a pod of the job has written, line by line. Raises UserError."""
+def log_lines(
+    handle: JobHandle, role: str, index: int, restart: int | None = None, *, follow: bool
+) -> Iterator[str]:
+    """What a pod of the job has written, line by line. Raises UserError.
+
+    Of one that is gone, the master may have kept it. restart: its incarnation; None: the newest.
+    """
     handle.job()
     wanted = handle.name + ("-master" if role == "master" else f"-{role}-{index}")
     if role == "master":
         pod = handle.master_pod()
     else:
         pod = next((p for p in handle.pods(role) if p.metadata.name == wanted), None)
+        if pod is None or restart not in (None, int(pod.metadata.labels[INCARNATION_LABEL])):
+            yield from _kept_log(handle, role, index, restart).splitlines()
+            return
     if pod is None:
-        there = ", ".join(
-            sorted(p.metadata.name.removeprefix(f"{handle.name}-") for p in handle.pods())
-        )
-        raise UserError(f"job {handle.name} has no pod {wanted}; there are: {there or 'none'}")
+        raise UserError(f"job {handle.name} has no pod {wanted}; there are: {_pods_of(handle)}")
     yield from handle.follow_log(pod) if follow else handle.log(pod).splitlines()
+
+
+def _kept_log(handle: JobHandle, role: str, index: int, restart: int | None) -> str:
+    """The log of a pod that is gone. Raises UserError."""
+    try:
+        with master_of(handle) as master:
+            request = pb.JobLogRequest(role=role, index=index, incarnation=restart)
+            return master.call(methods.GET_JOB_LOG, request).text
+    except UserError as error:
+        raise UserError(
+            f"job {handle.name} has no such pod {role}-{index}; there are: {_pods_of(handle)}. Of "
+            f"pods that are gone the master keeps logs where --job-dir is on a volume: {error}"
+        ) from error
+
+
+def _pods_of(handle: JobHandle) -> str:
+    names = sorted(str(p.metadata.name).removeprefix(f"{handle.name}-") for p in handle.pods())
+    return ", ".join(names) or "none"

@@ -13,8 +13,8 @@ import pytest
 from kubernetes import client
 
 from shoal.cluster.manifests import INCARNATION_LABEL, INDEX_LABEL, ROLE_LABEL
-from shoal.master.job.launcher import Exited
-from shoal.master.launchers.pod_launcher import PodLauncher
+from shoal.master.job.launcher import Exited, Started
+from shoal.master.launchers.pod_launcher import LAST_LINES, PodLauncher
 from shoal.master.launchers.pod_view import PodView
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from tests.master.api_server import Answers, served
@@ -81,6 +81,7 @@ class Cluster:
     def __init__(self):
         self.pod, self.fails, self.made = None, 0, 0
         self.done = queue.SimpleQueue()
+        self.log = ""
 
     def create(self, manifest):
         self.made += 1
@@ -115,6 +116,9 @@ def cluster():
                 world.done.put("watched")
                 over.wait()  # nothing is told
                 self.answer(200, "")
+            elif "/log?" in self.path:
+                assert "limitBytes" in self.path
+                self.answer(200, world.log)
             else:
                 listed = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
                 self.answer(200, listed)
@@ -177,5 +181,35 @@ def test_a_deletion_is_of_one_pod_and_not_of_its_successor(cluster, monkeypatch)
         launcher._delete(Start(ServerId(0), 2), True)
         assert world.done.get(timeout=60) == HTTPStatus.CONFLICT
         assert world.pod is not None
+    finally:
+        launcher.close()
+
+
+def test_the_logs_of_pods_that_end_are_kept_and_no_other_ones(cluster):
+    world, api = cluster
+    kept = queue.SimpleQueue()
+    events = queue.SimpleQueue()
+    keep = lambda start, text: kept.put((start, text))  # noqa: E731
+    launcher = PodLauncher(events.put, api, "space", "job", manifest_of, keep=keep)
+    try:
+        first, second = Start(WorkerId(0), 0), Start(WorkerId(0), 1)
+        assert world.done.get(timeout=60) == "watched"
+        created(launcher, world, first)
+        launcher._seen("MODIFIED", PodView(first, "Running"))
+        world.log = "it is told to end\n"
+        launcher._seen("MODIFIED", PodView(first, "Running", deleting=True))
+        assert kept.get(timeout=60) == (first, world.log)
+        world.log = "line\n" * 60 + "a traceback\n"
+        launcher._seen("MODIFIED", PodView(first, "Failed", code=1))
+        assert kept.get(timeout=60) == (first, world.log)
+        assert isinstance(events.get(timeout=60), Started)
+        last = events.get(timeout=60).last_lines.splitlines()
+        assert (len(last), last[-1]) == (LAST_LINES, "a traceback")
+        launcher._seen("DELETED", PodView(first, "Failed"))
+        # The pod that has the name now is another start's.
+        created(launcher, world, second)
+        launcher._logs.put((first, None))
+        launcher._seen("MODIFIED", PodView(second, "Succeeded", code=0))
+        assert kept.get(timeout=60) == (second, world.log)
     finally:
         launcher.close()
