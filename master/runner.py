@@ -186,12 +186,15 @@ class Runner:
             for start in self._delayed.due(looked):
                 self._start(start, launcher)
             for text in self._waits.due(looked):
-                self.job.apply(lambda job, now, text=text: job.noted(text, now))
+                self._note(text)
             try:
                 event = self._inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
                 continue
             self._handle(event)
+
+    def _note(self, text: str) -> None:
+        self.job.apply(lambda job, now: job.noted(text, now))
 
     def _handle(self, event: LauncherEvent | StopRequested | Woken) -> None:
         match event:
