@@ -69,7 +69,7 @@ demo:
 	  --model-zoo model_zoo/movielens --model-def deepfm.custom_model \
 	  --training-data build/movielens/train.parquet \
 	  --validation-data build/movielens/validation.parquet \
-	  --num-ps 2 --num-workers 2 --epochs 3 --batch-size 256 \
+	  --servers 2 --workers 2 --epochs 3 --batch-size 256 \
 	  --evaluation-steps 300 --output build/demo/export
 
 build/movielens/train.parquet: build/compiled $(VENV)/jobs

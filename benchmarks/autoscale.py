@@ -134,9 +134,7 @@ def scaled(
     """A job that scales itself, watched for some seconds from its first step on."""
     throttled = Throttled(
         *(folder, name, apart, together),
-        num_workers=start,
-        autoscale="on",
-        workers=f"1:{MOST}",
+        workers=f"{start}:{MOST}",
         scale_efficiency=EFFICIENCY,
         scale_seconds=window,
     )

@@ -160,7 +160,7 @@ def rss(pid):
 
 def first_step(folder, count, workers_count):
     data = write_many(folder, count)
-    flags = {"num_workers": workers_count, "batch_size": 50}
+    flags = {"workers": str(workers_count), "batch_size": 50}
     one, least = job(folder, "one", data / "000" / "000000.parquet", epochs=10**6, **flags)
     index = folder / "index"
     seconds, most = job(folder, "many", data, index_dir=index, **flags)

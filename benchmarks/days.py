@@ -54,7 +54,7 @@ def trained(name: str, data: Path, **options: Any) -> shoal.JobResult:
         model_zoo=Path(prepare.__file__).parent,
         training_data=data,
         validation_data=FOLDER / "validation.parquet",
-        num_ps=2,
+        servers="2",
         job_dir=FOLDER / "jobs" / name,
         job_name=name,
         output=FOLDER / "models" / name,
@@ -83,7 +83,7 @@ def main() -> int:
         pairs = []
         for seed in seeds:
             options: dict[str, Any] = {
-                "num_workers": workers,
+                "workers": str(workers),
                 "pipeline_depth": depth,
                 "order": "time",
                 "seed": seed,

@@ -57,7 +57,7 @@ def flags(folder: Path, epochs: int) -> list[str]:
         "training-data": "/work/train.parquet",
         "epochs": epochs,
         "num-minibatches-per-task": 1,
-        "num-ps": 1,
+        "servers": 1,
         "checkpoint-seconds": 0,
         "master-resource-request": f"cpu={MASTER_CPU},memory=50Mi",
         "ps-resource-request": f"cpu={SERVER_CPU},memory=50Mi",

@@ -71,7 +71,7 @@ def peaks(folder: Path, function: str) -> dict[str, float]:
     job = folder / function
     command = [sys.executable, "-m", "shoal", "train", "--model-zoo", folder, "--job-dir", job]
     command += ["--model-def", f"model.{function}", "--training-data", folder / "data.parquet"]
-    command += ["--num-workers", str(len(WORKERS)), "--num-ps", "2"]
+    command += ["--workers", str(len(WORKERS)), "--servers", "2"]
     found: dict[str, float] = {}
     with subprocess.Popen([str(each) for each in command]) as process:
         while process.poll() is None:

@@ -46,8 +46,8 @@ def measured(python: Path, folder: Path) -> list[float]:
     """
     steps, job = folder / "steps", JobFolder(folder / "job")
     steps.write_text("")
-    line = [str(python), "-m", "shoal", "train", "--model-zoo", str(folder), "--num-ps", "2"]
-    line += ["--model-def", "stepping.custom_model", "--num-workers", "2", "--epochs", "1000"]
+    line = [str(python), "-m", "shoal", "train", "--model-zoo", str(folder), "--servers", "2"]
+    line += ["--model-def", "stepping.custom_model", "--workers", "2", "--epochs", "1000"]
     line += ["--training-data", str(ROOT / "build" / "movielens" / "train.parquet")]
     line += ["--job-dir", str(job.path), "--job-name", "first", "--overwrite"]
 

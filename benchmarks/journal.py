@@ -61,7 +61,7 @@ def run(folder: Path, workers: int, *, written: bool) -> float:
         training_data="t",
         batch_size=1,
         num_minibatches_per_task=1,
-        num_workers=workers,
+        workers=str(workers),
     )
     journal = Journal(folder / f"{workers}-{written}-{time.time_ns()}", config)
     job = journal.restore() if written else RecordedJob(config, lambda _: None)
@@ -101,7 +101,7 @@ def many(folder: Path, tasks: int) -> None:
         training_data="t",
         batch_size=1,
         num_minibatches_per_task=1,
-        num_workers=1,
+        workers="1",
         checkpoint_seconds=float(CHECKPOINT_EVERY),  # a second is a task here
     )
     journal = Journal(folder / "journal", config)

@@ -433,7 +433,7 @@ class LightJob:
     def processes(self) -> dict[str, int]:
         """The ids of the job's processes that were found so far, by name."""
         wanted = {"master-0": ("master", 0)}
-        wanted |= {f"ps-{index}": ("ps", index) for index in range(self.config.num_ps)}
+        wanted |= {f"ps-{index}": ("ps", index) for index in range(self.config.num_servers)}
         wanted |= {f"workers-{index}": ("workers", index) for index in range(self._hosts)}
         for name, (role, index) in wanted.items():
             if name not in self._processes:

@@ -69,8 +69,8 @@ def main(
             training_data=str(tasks),
             batch_size=1,
             num_minibatches_per_task=1,
-            num_workers=workers,
-            num_ps=servers,
+            workers=str(workers),
+            servers=str(servers),
             checkpoint_seconds=checkpoint_seconds,
         ).resolved()
         with LightJob(path, config, LOAD, hosts) as job:

@@ -48,7 +48,7 @@ def run(seed: int, workers: int) -> dict[str, float]:
         num_minibatches_per_task=4,
         shuffle=f"buffer:{4 * BATCH}",
         evaluation_steps=steps,
-        num_workers=workers,
+        workers=str(workers),
         seed=seed,
         job_name=name,
         job_dir=folder,

@@ -155,8 +155,8 @@ def entry_of(
     problems = problems_of(outcome, config, before)
     found = outcome.comparison
     shown: tuple[str, ...] = (
-        "num_ps",
-        "num_workers",
+        "servers",
+        "workers",
         "durability",
         "log_place",
         "on_loss",

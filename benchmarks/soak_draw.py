@@ -102,12 +102,12 @@ RECORDS, USERS = 3840, 400
 MOST_SERVERS = 4
 
 DURABILITIES: tuple[dict[str, Any], ...] = (
-    {"durability": "log", "log_place": "peer", "num_ps": 2},
-    {"durability": "log", "log_place": "peer", "num_ps": 3},
-    *({"durability": "log", "log_place": "file", "num_ps": servers} for servers in (1, 2, 3)),
-    *({"durability": "checkpoint", "num_ps": servers} for servers in (1, 3)),
+    {"durability": "log", "log_place": "peer", "servers": "2"},
+    {"durability": "log", "log_place": "peer", "servers": "3"},
+    *({"durability": "log", "log_place": "file", "servers": str(servers)} for servers in (1, 2, 3)),
+    *({"durability": "checkpoint", "servers": str(servers)} for servers in (1, 3)),
     *(
-        {"durability": "checkpoint", "on_loss": on_loss, "num_ps": servers}
+        {"durability": "checkpoint", "on_loss": on_loss, "servers": str(servers)}
         for on_loss, servers in (("accept", 1), ("accept", 3), ("fail", 2))
     ),
 )
@@ -136,7 +136,7 @@ def configuration(seed: int, jobs: Path, day: int = 0) -> JobConfig:
         "overwrite": True,
         "epochs": 2,
         "batch_size": 16,
-        "num_workers": draw.choice((1, 2)),
+        "workers": str(draw.choice((1, 2))),
         "num_minibatches_per_task": draw.choice((4, 16)),
         "pipeline_depth": draw.choice((-1, 0, 2)),
         "checkpoint_steps": draw.choice((0, 50, 150)),
@@ -169,17 +169,17 @@ def _particular(draw: random.Random, jobs: Path, seed: int) -> dict[str, Any]:
             "event_time": "record:s",
             "order": "time",
             "epochs": 1,
-            "num_workers": 1,
+            "workers": "1",
         },
         ADMITS: {"table": "records.admit_after=2"},
         STOPS: validation | {"model_def": "stopping.custom_model", "model_zoo": str(STOPPING)},
         SYNC: {
             "sync": True,
             "grads_to_wait": draw.choice((1, 2)),
-            "num_workers": 2,
+            "workers": "2",
             "pipeline_depth": 0,
         },
-        EVALUATES: validation | {"evaluation_workers": 1, "num_workers": 1 + workers},
+        EVALUATES: validation | {"evaluation_workers": 1, "workers": str(1 + workers)},
     }
     return traits[draw.choice(TRAITS)]
 
@@ -233,13 +233,13 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
     workers = [Target("worker", index) for index in range(config.num_workers)]
     # Some of these come by a move; whom there is not, nothing is done to.
     more = draw.random() < 0.2
-    servers = [Target("ps", index) for index in range(MOST_SERVERS if more else config.num_ps)]
+    servers = [Target("ps", index) for index in range(MOST_SERVERS if more else config.num_servers)]
     master = Target("master")
     seconds = round(draw.uniform(0.2, 2.0), 1)
     anyone = draw.choice([draw.choice(workers), draw.choice(servers), master])
     if kind == JOB:
         damage = [(draw.choice((FLIP, FLIP, REMOVE)), draw.choice(list(FILES)))]
-        changes = [("num_ps", draw.randint(1 + (config.log_place == "peer"), 3))]
+        changes = [("servers", str(draw.randint(1 + (config.log_place == "peer"), 3)))]
         return Kill(
             (Target(JOB),),
             when,
@@ -270,7 +270,7 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
 def _slow(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fault:
     """A fault of PATIENCE."""
     worker = Target("worker", draw.randrange(config.num_workers))
-    server = Target("ps", draw.randrange(config.num_ps))
+    server = Target("ps", draw.randrange(config.num_servers))
     seconds = LONG_SECONDS.get(kind, round(draw.uniform(0.5, 4.0), 1))
     if kind in (STORAGE, LONG_STORAGE):
         what, how = draw.choice((DATA, CHECKPOINTS)), draw.choice((FAIL, HANG))

@@ -34,7 +34,7 @@ FLAGS = (
 )
 TRAIN = (
     "train --model-def clicks.custom_model --training-data clicks.csv --validation-data later.csv "
-    "--num-workers 3 --num-ps 2 --epochs 3 --evaluation-steps 600 --batch-size 64 "
+    "--workers 3 --servers 2 --epochs 3 --evaluation-steps 600 --batch-size 64 "
     "--metrics-seconds 2 --job-name clicks"
 )
 PATIENCE = 600.0

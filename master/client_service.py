@@ -85,12 +85,12 @@ class ClientService:
         if request.num_workers < 1:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
         most = certified_workers(self._job.config)
-        self._check_certified(most, request.num_workers, "workers", "--num-workers")
+        self._check_certified(most, request.num_workers, "workers", "--workers")
         self._job.answer(lambda job, now: job.scale(request.num_workers, now))
         return pb.ScaleJobReply()
 
     def _scale_servers(self, servers: int) -> pb.ScaleJobReply:
-        self._check_certified(certified_servers(self._job.config), servers, "servers", "--num-ps")
+        self._check_certified(certified_servers(self._job.config), servers, "servers", "--servers")
 
         def scale(job: Job, now: float) -> None:
             job.check_servers(servers, now)

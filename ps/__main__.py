@@ -107,7 +107,7 @@ def main(
     finite_only = job.nonfinite_gradients != "allow"
     server = ParameterServer(
         index,
-        Routing.even(job.num_ps),
+        Routing.even(job.num_servers),
         finite_only=finite_only,
         synchronous=job.sync,
         storage_patience=job.storage_patience_seconds,

@@ -203,9 +203,10 @@ def _places(model: Any, config: JobConfig) -> list[str]:
     ).slot_names
     size = model.trainable.size
     held = 4 * size * (1 + len(dense_slots))
+    servers = counted(config.num_servers, "server")
     lines += [
         "",
-        f"Dense, cut evenly over {counted(config.num_ps, 'server')}, and whole in each worker:",
+        f"Dense, cut evenly over {servers}, and whole in each worker:",
         f"  {size:,} trained values in {len(model.trainable.variables)} variables, "
         f"{_bytes(4 * size)} in a worker, {_bytes(held)} on the servers ({spec.kind})",
         f"  {model.state.size:,} values that are not trained (statistics)",

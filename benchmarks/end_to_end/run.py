@@ -142,7 +142,7 @@ class Shoal:
             *("--training-data", str(self._folder / "train.parquet")),
             *("--batch-size", str(self._batch), "--num-minibatches-per-task", "64"),
             *("--epochs", "1000", "--pipeline-depth", str(self._depth)),
-            *("--num-workers", str(self._workers), "--num-ps", str(self._servers)),
+            *("--workers", str(self._workers), "--servers", str(self._servers)),
             *self._flags,
         ]
 

@@ -89,15 +89,15 @@ PROBLEMS = (
 
 MODES: dict[str, dict[str, Any] | None] = {
     "Keras": None,
-    "1 worker": {"num_workers": 1},
-    "2 workers": {"num_workers": 2},
-    "4 workers": {"num_workers": 4},
-    "2 workers, depth 0": {"num_workers": 2, "pipeline_depth": 0},
-    "2 workers, depth 2": {"num_workers": 2, "pipeline_depth": 2},
-    "2 workers, --sync": {"num_workers": 2, "sync": True},
-    "4 workers, --staleness-bound 2": {"num_workers": 4, "staleness_bound": 2},
-    "4 workers, --lr-staleness-modulation": {"num_workers": 4, "lr_staleness_modulation": True},
-    "4 workers, --sync": {"num_workers": 4, "sync": True},
+    "1 worker": {"workers": "1"},
+    "2 workers": {"workers": "2"},
+    "4 workers": {"workers": "4"},
+    "2 workers, depth 0": {"workers": "2", "pipeline_depth": 0},
+    "2 workers, depth 2": {"workers": "2", "pipeline_depth": 2},
+    "2 workers, --sync": {"workers": "2", "sync": True},
+    "4 workers, --staleness-bound 2": {"workers": "4", "staleness_bound": 2},
+    "4 workers, --lr-staleness-modulation": {"workers": "4", "lr_staleness_modulation": True},
+    "4 workers, --sync": {"workers": "4", "sync": True},
 }
 USUAL = tuple(MODES)[:-3]
 """Those that are run by default."""
@@ -125,14 +125,14 @@ def train(problem: Problem, mode: str, seed: int) -> Run:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         return Run(**json.loads(done.stdout.splitlines()[-1]))
     # As many records to an update in each mode.
-    batch = problem.batch // (flags["num_workers"] if "sync" in flags else 1)
+    batch = problem.batch // (int(flags["workers"]) if "sync" in flags else 1)
     result = shoal.train(
         model_def=f"{problem.module}.custom_model",
         model_zoo=HERE / "zoo",
         training_data=problem.folder / "train.parquet",
         validation_data=problem.folder / "validation.parquet",
         evaluation_steps=0,  # plain Keras is timed without evaluations, too
-        num_ps=2 if problem.records else 1,
+        servers=str(2 if problem.records else 1),
         epochs=problem.epochs,
         batch_size=batch,
         embedding_threshold=SERVED_BYTES,

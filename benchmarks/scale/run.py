@@ -66,8 +66,8 @@ class Setting:
             training_data=str(self.steps * self.batch),
             batch_size=self.batch,
             num_minibatches_per_task=self.steps_per_task,
-            num_workers=self.workers,
-            num_ps=self.servers,
+            workers=str(self.workers),
+            servers=str(self.servers),
             heartbeat_seconds=self.heartbeat_seconds,
             worker_timeout_seconds=600.0,  # nobody dies here; a machine that is busy is no failure
             start_timeout=3600.0,

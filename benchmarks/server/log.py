@@ -73,7 +73,7 @@ class Pair:
             model_def="none.none",
             training_data="none",
             job_dir=str(folder),
-            num_ps=2,
+            servers="2",
             durability=durability,
             log_place="peer" if durability == "log" else "auto",
             master_timeout_seconds=3600.0,

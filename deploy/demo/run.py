@@ -70,7 +70,7 @@ class DemoJob:
         ours = {
             "job-name": self.name,
             "namespace": self.namespace,
-            "num-workers": self.workers,
+            "workers": self.workers,
             "min-workers": least,
             "worker-resource-request": f"cpu={self.cpu},memory=500Mi",
             "worker-resource-limit": f"cpu={self.cpu}",

@@ -50,7 +50,7 @@ class Autoscaler:
     """Decides for one job. wants: whether it is to decide at all."""
 
     def __init__(self, options: JobOptions) -> None:
-        self.wants = options.autoscale != "off" and bool(options.workers)
+        self.wants = options.scales_workers
         self.acts = options.autoscale == "on"
         self._seconds = options.scale_seconds
         self._evaluating = options.evaluation_workers

@@ -180,7 +180,7 @@ def _input(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
         return None
     waits = total.share("wait for data")
     gain = _gain(min(loads.input / max(loads.besides(loads.input), 0.01), facts.room))
-    more = f"--num-workers {2 * len(facts.workers)} ({gain})"
+    more = f"--workers {2 * len(facts.workers)} ({gain})"
     full = _no_room(facts, "workers")
     feed = max(FEEDS, key=total.share)
     if total.share("read") >= total.share(feed):
@@ -235,7 +235,7 @@ def _servers(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
         Bound.SERVERS,
         f"{what} while {who} {busiest:.0%} of a core",
         _no_room(facts, "servers")
-        or f"--num-ps {number}, if there is a core for each ({_gain(min(ratio, facts.room))})",
+        or f"--servers {number}, if there is a core for each ({_gain(min(ratio, facts.room))})",
     )
 
 
@@ -249,7 +249,7 @@ def _step(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
         (
             _no_room(facts, "workers")
             or "more workers, on cores or machines of their own: "
-            f"--num-workers {2 * len(facts.workers)}"
+            f"--workers {2 * len(facts.workers)}"
         )
         + "; or a smaller model",
     )

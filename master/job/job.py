@@ -147,8 +147,8 @@ class Job:
         in each server's shard; none with --sync.
         """
         self.resumptions.append(token)
-        same_table = self.moves.keeps_table(changes.get("num_ps", self.config.num_ps))
         self.config = replace(self.config, **changes)
+        same_table = self.moves.keeps_table(self.config.num_servers)
         self.members.resume(self.config)
         self.servers.resumed(self.config)
         self._workers.resumed(self.config)
@@ -168,7 +168,7 @@ class Job:
         if log:
             self.record.note(now, f"warning: not all of the log of updates is in it: {log}")
         number, version = (restored.number, restored.version) if restored is not None else (0, 0)
-        self.work.copies.resumed(self.config.num_ps, number, shards, in_model, now)
+        self.work.copies.resumed(self.config.num_servers, number, shards, in_model, now)
         self.outcomes.resumed()
         self._assignments.resumed()
         self.phases.resume(in_model, version, len(self.resumptions), self.config.max_bad_records)

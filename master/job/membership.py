@@ -58,7 +58,7 @@ class Membership:
     former: dict[ServerId, ServerMember]
 
     workers_wanted: int
-    """Workers of a lower index are started again when they end. --num-workers or `shoal scale`."""
+    """Workers of a lower index are started again when they end. --workers or `shoal scale`."""
 
     deepest_pipeline: int
     """Of all workers there were. What is noted once follows from it, as it is written down."""
@@ -76,7 +76,7 @@ class Membership:
         self._start_seconds = config.start_seconds
         self.workers_wanted = config.num_workers
         workers = [WorkerId(index) for index in range(config.num_workers)]
-        servers = [ServerId(index) for index in range(config.num_ps)]
+        servers = [ServerId(index) for index in range(config.num_servers)]
         self.workers = {each: WorkerMember(each, incarnation=self._before) for each in workers}
         self.servers = {each: ServerMember(each, incarnation=self._before) for each in servers}
         self.joining, self.former = {}, {}

@@ -90,8 +90,8 @@ class Moves:
         self._members = members
         self._record = record
         self._instructions = instructions
-        self.routing = Routing.even(config.num_ps)
-        self.servers_wanted = config.num_ps
+        self.routing = Routing.even(config.num_servers)
+        self.servers_wanted = config.num_servers
         self.count = self.failures = self.attempt = 0
         self.wants_checkpoint = False
         self.former_dense = 0
@@ -153,7 +153,7 @@ class Moves:
             raise WireError(
                 pb.BAD_REQUEST,
                 "the servers of this job keep each other's logs of updates, which takes two. To "
-                "have one, stop the job and go on with --resume, --num-ps 1 and --log-place=file",
+                "have one, stop the job and go on with --resume, --servers 1 and --log-place=file",
             )
 
     def want_servers(self, count: int, why: str, now: float) -> None:
@@ -413,20 +413,20 @@ class Moves:
             decided = self._stage is Moving.SETTLING
             self._instructions.append(SettleServers(decided))
 
-    def keeps_table(self, num_ps: int) -> bool:
+    def keeps_table(self, servers: int) -> bool:
         """Whether so many servers go on by the present table when the job is resumed."""
-        return num_ps == self.routing.servers == self.routing.dense
+        return servers == self.routing.servers == self.routing.dense
 
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with new processes, of which so many are servers."""
         self._logs_at_servers = config.log_at_servers
         epoch = self.routing.epoch + 1
         # By the same table, no row has to be read from another server's files.
-        if self.keeps_table(config.num_ps):
-            self.routing = Routing(epoch, config.num_ps, self.routing.owners)
+        if self.keeps_table(config.num_servers):
+            self.routing = Routing(epoch, config.num_servers, self.routing.owners)
         else:
-            self.routing = Routing.even(config.num_ps, epoch)
-        self.servers_wanted = config.num_ps
+            self.routing = Routing.even(config.num_servers, epoch)
+        self.servers_wanted = config.num_servers
         self._stage, self._next, self._wanted = Moving.IDLE, None, None
         self.ordered = None
         self._spreading = False

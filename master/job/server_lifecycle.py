@@ -59,7 +59,7 @@ class ServerLifecycle:
     def _forget_memory(self) -> None:
         # Of a job on one machine, all servers share that.
         config = self._config
-        self.memory = MemoryForecasts(config.num_ps, shared=not config.image)
+        self.memory = MemoryForecasts(config.num_servers, shared=not config.image)
 
     def resumed(self, config: JobConfig) -> None:
         """The job goes on with this configuration."""

@@ -44,7 +44,7 @@ class ServerScaler:
     """
 
     def __init__(self, options: JobOptions) -> None:
-        self.wants = options.autoscale != "off" and bool(options.servers)
+        self.wants = options.scales_servers
         self.acts = options.autoscale == "on"
         self._most = options.server_range[1]
         self._seconds = options.scale_seconds

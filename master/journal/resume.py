@@ -177,7 +177,7 @@ def _check(
     checkpoint.check_files()
     # With another number of servers the job forgets which pushes there were, so that it could not
     # go on from an older checkpoint after that. With --sync the journal says what is in each.
-    same = job.config.sync or job.moves.keeps_table(config.num_ps)
+    same = job.config.sync or job.moves.keeps_table(config.num_servers)
     if not same or _has_log(job, folder):
         checkpoint.verify()
 

@@ -67,7 +67,7 @@ class Workload:
     def __init__(self, config: JobConfig, record: JobRecord) -> None:
         self._config = config
         self.copies = Copies(
-            config.num_ps,
+            config.num_servers,
             tracks=config.command == "train" and not config.sync,
             retrain=config.on_loss == "retrain",
         )

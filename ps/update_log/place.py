@@ -37,7 +37,7 @@ def sink_of(
         return FileSink(folder, index, incarnation, sync=job.log_fsync)
     at = partial(peer_sink_of, job, index, incarnation, master, identity=identity)
     routed = plan.HasField("routing")
-    dense = Routing.from_message(plan.routing).dense if routed else job.num_ps
+    dense = Routing.from_message(plan.routing).dense if routed else job.num_servers
     former = plan.former_dense
     sink = at(dense)
     if not former or holder_index(index, dense) == holder_index(index, former):

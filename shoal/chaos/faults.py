@@ -121,7 +121,7 @@ class Kill(Fault):
     kind = KILL
 
     damage: tuple[tuple[str, str], ...] = ()
-    changes: tuple[tuple[str, int], ...] = ()
+    changes: tuple[tuple[str, str], ...] = ()
 
     @property
     def details(self) -> list[str]:

@@ -28,9 +28,9 @@ from shoal.chaos.faults import (
 from shoal.errors import UserError
 from shoal.proto.faults import POINTS
 
-_ROLES = {"worker": "--num-workers", "ps": "--num-ps", "master": ""}
+_ROLES = {"worker": "--workers", "ps": "--servers", "master": ""}
 
-_CHANGES = ("num-ps", "num-workers")
+_CHANGES = ("servers", "workers")
 
 
 _TIMES = ("step", "random", "phase")
@@ -128,12 +128,12 @@ class _Spec:
             if verb in self.values
         )
 
-    def changes(self) -> tuple[tuple[str, int], ...]:
+    def changes(self) -> tuple[tuple[str, str], ...]:
         """What the job is to be resumed with."""
         changes = []
         for name in _CHANGES:
             if name in self.values:
-                changes.append((name.replace("-", "_"), self.number(name, 1)))
+                changes.append((name, str(self.number(name, 1))))
         return tuple(changes)
 
     def number(self, name: str, default: int) -> int:
@@ -198,7 +198,7 @@ class _Spec:
 def parse_kill(text: str, workers: int, servers: int) -> Fault:
     """`worker:0@step=200`, `ps:1@random`, `master@point=before-journal,step=50`.
 
-    Of all processes: `job@step=200,flip=journal,num-ps=3`.
+    Of all processes: `job@step=200,flip=journal,servers=3`.
 
     workers, servers: how many the job has. Raises UserError.
     """

@@ -86,7 +86,7 @@ class _DisturbedJob:
     @property
     def servers(self) -> int:
         """How many the job has had since it was resumed last."""
-        return self._config.num_ps
+        return self._config.num_servers
 
     def run(self) -> None:
         """Run the job. Raises UserError if it is refused at its start."""

@@ -65,7 +65,7 @@ OPTIONS = (
         "TARGET@WHEN",
         "Kill (SIGKILL) worker:N, ps:N or master: @step=N, @random, @phase=NAME, or at a point of "
         "the code, @point=NAME, also from a time on: @point=NAME,step=N. job: kill all of them "
-        "and the client, then --resume, with ,num-ps=N, after ,flip=journal or ,remove=log.",
+        "and the client, then --resume, with ,servers=N, after ,flip=journal or ,remove=log.",
     ),
     _fault(
         "--pause",
@@ -208,7 +208,7 @@ def run(
 
     if config.image:
         raise UserError("--image: shoal chaos runs jobs on this machine only")
-    counts = config.num_workers, config.num_ps
+    counts = config.num_workers, config.num_servers
     seed = config.seed if chaos_seed is None else chaos_seed
     asks = (
         (parsing.parse_kill, kills),

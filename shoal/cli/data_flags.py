@@ -178,7 +178,7 @@ class GroupedCommand(click.Command):
 
 def _indented(text: str, formatter: click.HelpFormatter) -> str:
     indent = " " * (formatter.current_indent + 6)
-    # Click would break --num-ps after a dash.
+    # Click would break --servers after a dash.
     return textwrap.fill(
         text,
         formatter.width,

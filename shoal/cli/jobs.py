@@ -236,29 +236,27 @@ def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None
 
 @command
 @click.argument("job")
-@click.option("--num-workers", type=click.IntRange(1), help="From now on.")
+@click.option("--workers", type=click.IntRange(1), help="From now on.")
 @click.option(
     "--servers",
-    "--num-ps",
-    "num_ps",
     type=click.IntRange(1),
     help="Parameter servers from now on. Rows move to them, or away, while the job trains.",
 )
-def scale(job: str, num_workers: int | None, num_ps: int | None, namespace: str) -> None:
+def scale(job: str, workers: int | None, servers: int | None, namespace: str) -> None:
     """Change how many workers or servers a running job wants. JOB is a folder or a name."""
-    if num_workers is None and num_ps is None:
-        raise click.UsageError("give --num-workers, --servers or both")
+    if workers is None and servers is None:
+        raise click.UsageError("give --workers, --servers or both")
     if (folder := here(job, namespace)) is not None:
         from shoal.client import local_master
 
-        local_master.scale(folder, num_workers, num_ps)
+        local_master.scale(folder, workers, servers)
     else:
         of, handle = on_kubernetes(job, namespace)
-        of.scale(handle, num_workers, num_ps)
-    if num_workers is not None:
-        echo(f"job {job} now wants {counted(num_workers, 'worker')}")
-    if num_ps is not None:
-        echo(f"job {job} now wants {counted(num_ps, 'server')}")
+        of.scale(handle, workers, servers)
+    if workers is not None:
+        echo(f"job {job} now wants {counted(workers, 'worker')}")
+    if servers is not None:
+        echo(f"job {job} now wants {counted(servers, 'server')}")
 
 
 @command

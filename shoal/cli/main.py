@@ -52,7 +52,7 @@ from shoal.errors import (
 )
 
 SETTINGS = {
-    "token_normalize_func": lambda name: name.replace("_", "-"),  # --num_ps is --num-ps
+    "token_normalize_func": lambda name: name.replace("_", "-"),  # --batch_size is --batch-size
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
 }

@@ -86,7 +86,7 @@ class Display(ABC):
     def started(self, config: JobConfig, folder: JobFolder) -> None:
         """The job is about to start."""
         self.event(
-            f"job {config.job_name}: {counted(config.num_ps, 'server')}, "
+            f"job {config.job_name}: {counted(config.num_servers, 'server')}, "
             f"{counted(config.num_workers, 'worker')}; logs in {shown_path(folder.logs)}"
         )
 

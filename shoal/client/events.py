@@ -69,7 +69,7 @@ class EventLines(WrappedDisplay):
             command=config.command,
             folder=str(folder.path),
             workers=config.num_workers,
-            servers=config.num_ps,
+            servers=config.num_servers,
         )
         self._inner.started(config, folder)
 

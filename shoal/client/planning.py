@@ -90,9 +90,9 @@ def to_ask_for(plan: Mapping[str, Any], config: JobConfig, server_gib: float) ->
     memory += log if servers > 1 and config.log_place != "file" else 0
     mib = math.ceil(memory / (1 << 20) / 64) * 64
     return {
-        "num_ps": servers,
+        "servers": servers,
         "server_memory_mib": mib,
-        "flags": f"--num-ps {servers} --ps-resource-request cpu=0.5,memory={mib}Mi",
+        "flags": f"--servers {servers} --ps-resource-request cpu=0.5,memory={mib}Mi",
     }
 
 

@@ -150,7 +150,7 @@ def identities_of(config: JobConfig) -> list[Identity]:
     workers = certified_workers(config)
     if workers is None:
         return []
-    servers = certified_servers(config) or config.num_ps
+    servers = certified_servers(config) or config.num_servers
     return list(issued(Authority.made(config.job_id), servers, workers))
 
 

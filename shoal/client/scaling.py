@@ -15,7 +15,7 @@ from shoal.proto.rpc import Connection
 def have(master: Connection, workers: int | None, servers: int | None) -> None:
     """Have a job want so many workers and servers; None: as it is. Raises UserError."""
     if workers is not None:
-        _asked(master, pb.ScaleJobRequest(num_workers=workers), "--num-workers: ")
+        _asked(master, pb.ScaleJobRequest(num_workers=workers), "--workers: ")
     if servers is not None:
         _asked(master, pb.ScaleJobRequest(num_servers=servers), "--servers: ")
 

@@ -49,7 +49,7 @@ def certified_servers(config: JobConfig) -> int | None:
     """How many servers of a job have certificates; None as of `certified_workers`."""
     if config.insecure or not config.image:
         return None
-    return max(LEAST_SERVERS, MORE_SERVERS * config.num_ps, config.server_range[1])
+    return max(LEAST_SERVERS, MORE_SERVERS * config.num_servers, config.server_range[1])
 
 
 def secret_name(job_name: str, role: str, index: int = 0) -> str:

@@ -79,7 +79,7 @@ class JobLifetime:
                 owners=manifests.owners_of_pod(config.job_name, NO_UID, NO_UID),
                 grpc_probes=grpc_probes,
                 workers=config.num_workers,
-                servers=config.num_ps,
+                servers=config.num_servers,
             )
             try:
                 self._core.create_namespaced_pod(

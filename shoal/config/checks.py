@@ -57,7 +57,7 @@ def check(options: JobOptions) -> None:
         raise UserError("--metrics-hot-ids works only with --serve-metrics: add --serve-metrics")
     _check_order(options)
     _check_evaluation_workers(options)
-    options.check_autoscaling(options.num_workers, options.evaluation_workers, options.num_ps)
+    _check_numbers(options)
     _check_budget(options)
     _check_synchronous(options)
     _check_durability(options)
@@ -67,7 +67,7 @@ def check(options: JobOptions) -> None:
                 f"{flag(name)} ({getattr(options, name)}) must be above "
                 f"--heartbeat-seconds ({options.heartbeat_seconds})"
             )
-    options.check_kubernetes(options.num_ps, options.num_workers)
+    options.check_kubernetes(options.num_servers, options.num_workers)
     if options.continue_from and options.restore_from:
         raise UserError(
             "--continue-from cannot be combined with --restore-from: remove one of them. The first "
@@ -115,11 +115,22 @@ def _check_evaluation_workers(options: JobOptions) -> None:
         return
     if count >= options.num_workers:
         raise UserError(
-            f"--evaluation-workers ({count}) must be below --num-workers ({options.num_workers}): "
+            f"--evaluation-workers ({count}) must be below --workers ({options.num_workers}): "
             "they are a part of these, and the others train"
         )
     if not options.validation_data:
         raise UserError("--evaluation-workers needs --validation-data, which they evaluate")
+
+
+def _check_numbers(options: JobOptions) -> None:
+    """The numbers of workers and servers, and how the job changes them."""
+    for name in ("workers", "servers"):
+        if ":" in getattr(options, name) and options.command != "train":
+            raise UserError(
+                f"{flag(name)} {getattr(options, name)}: shoal {options.command} does not change "
+                "its numbers: give one"
+            )
+    options.check_autoscaling(scales=options.scales_workers or options.scales_servers)
 
 
 def _check_secrets(options: JobOptions) -> None:
@@ -189,9 +200,9 @@ def _check_durability(options: JobOptions) -> None:
             f"{given} cannot be combined with --durability=checkpoint, which keeps no log of "
             "updates: remove one of them"
         )
-    if options.log_place == "peer" and options.num_ps == 1:
+    if options.log_place == "peer" and options.num_servers == 1:
         raise UserError(
-            "--log-place=peer needs a second server: use --num-ps 2, or --log-place=file"
+            "--log-place=peer needs a second server: use --servers 2, or --log-place=file"
         )
     if options.log_fsync and not options.log_in_files:
         raise UserError(
@@ -207,10 +218,10 @@ def _check_budget(options: JobOptions) -> None:
         raise UserError(
             "--max-cpu and --max-memory count what pods request: add --image, or leave them out"
         )
-    resource = options.budget.lacks(options.num_workers, options.num_ps)
+    resource = options.budget.lacks(options.num_workers, options.num_servers)
     if resource:
         raise UserError(
-            f"--max-{resource}: --num-workers {options.num_workers} and --num-ps {options.num_ps}, "
-            "with which the job begins, request more than that: see --worker-resource-request and "
-            "--ps-resource-request"
+            f"--max-{resource}: --workers {options.num_workers} and --servers "
+            f"{options.num_servers}, with which the job begins, request more than that: see "
+            "--worker-resource-request and --ps-resource-request"
         )

@@ -65,7 +65,7 @@ def option(
 
 
 def flag(name: str) -> str:
-    """The command-line spelling of a field: num_ps -> --num-ps."""
+    """The command-line spelling of a field: batch_size -> --batch-size."""
     return "--" + name.replace("_", "-")
 
 

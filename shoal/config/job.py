@@ -47,7 +47,7 @@ CHECK_FLAGS = (
     "training_data",
     "validation_data",
     "batch_size",
-    "num_ps",
+    "servers",
     "embedding_threshold",
     "table",
     "event_time",
@@ -58,18 +58,16 @@ CHECK_FLAGS = (
 """The fields that are flags of `shoal check`, which starts no job."""
 
 PLAN_FLAGS = (
-    *(name for name in CHECK_FLAGS if name not in ("num_ps", "validation_data")),
+    *(name for name in CHECK_FLAGS if name not in ("servers", "validation_data")),
     *("epochs", "accumulate", "num_minibatches_per_task"),
     *("durability", "log_place", "log_mb"),
 )
-"""The fields that are flags of `shoal plan`, which starts no job and tells --num-ps."""
+"""The fields that are flags of `shoal plan`, which starts no job and tells --servers."""
 
 RESUMABLE = (
-    "num_workers",
-    "num_ps",
-    "autoscale",
     "workers",
     "servers",
+    "autoscale",
     "relaunch_limit",
     "relaunch_window_seconds",
     "max_bad_records",
@@ -98,9 +96,9 @@ class JobConfig(JobOptions):
         """
         if self.strategy == "allreduce":
             training = self.num_workers - self.evaluation_workers
-            servers = self.num_ps if self.num_ps > 1 else training
-            if not self.sync or servers != self.num_ps:
-                return dataclasses.replace(self, sync=True, num_ps=servers).resolved()
+            servers = self.num_servers if self.num_servers > 1 else training
+            if not self.sync or servers != self.num_servers:
+                return dataclasses.replace(self, sync=True, servers=str(servers)).resolved()
         model_file = self.model_def.replace("/", ".").split(".")[-2].replace("_", "-")
         # Evaluating a model must not collide with the job that trained it.
         suffix = "" if self.command == "train" else f"-{self.command}"

@@ -144,7 +144,7 @@ class KubernetesOptions:
     )
     volcano_min_member: int = option(
         "Number of servers and workers that Volcano places together or not at all, such as "
-        "--num-ps plus --min-workers. 0: the cluster's default scheduler places each by itself.",
+        "--servers plus --min-workers. 0: the cluster's default scheduler places each by itself.",
         0,
         least=0,
     )
@@ -205,18 +205,17 @@ class KubernetesOptions:
         value="SECONDS",
     )
 
-    def check_kubernetes(self, num_ps: int, num_workers: int) -> None:
+    def check_kubernetes(self, num_servers: int, num_workers: int) -> None:
         """Raise UserError naming the flag whose value cannot be used."""
         if not 1 <= self.min_workers <= num_workers:
             raise UserError(
-                f"--min-workers must be from 1 to --num-workers ({num_workers}), "
-                f"not {self.min_workers}"
+                f"--min-workers must be from 1 to --workers ({num_workers}), not {self.min_workers}"
             )
         for role in ROLES:
             for end in ("request", "limit"):
                 self.resources(role, end)
             self.priority_class(role, 0, 1)
-        self._check_queues(num_ps + num_workers)
+        self._check_queues(num_servers + num_workers)
         self.volumes()
         _ = self.environment_secrets
 
@@ -228,7 +227,7 @@ class KubernetesOptions:
                 raise UserError(f"{flag(name)}: {value!r} is not the name of a queue")
         if self.volcano_min_member > processes:
             raise UserError(
-                f"--volcano-min-member must be at most --num-ps plus --num-workers ({processes}), "
+                f"--volcano-min-member must be at most --servers plus --workers ({processes}), "
                 f"not {self.volcano_min_member}: Volcano would never start the job"
             )
         if self.volcano_queue and not self.volcano_min_member:

@@ -199,7 +199,7 @@ class ConsistencyOptions:
     )
     strategy: str = option(
         "Choice of how gradients come together. allreduce: for models without large tables, as by "
-        "all-reduce: stands for --sync with as many gradients in an update as --num-workers, "
+        "all-reduce: stands for --sync with as many gradients in an update as --workers, "
         "whatever the number of workers is later, and for as many servers, each of which averages "
         "its part of the gradients. parameter-server: what the other flags say.",
         "parameter-server",
@@ -214,7 +214,7 @@ class ConsistencyOptions:
     )
     grads_to_wait: int = option(
         "With --sync, the number of gradients in one update. Fewer workers than this compute "
-        "several each; of more workers, the first to finish count. 0: as many as --num-workers.",
+        "several each; of more workers, the first to finish count. 0: as many as --workers.",
         0,
         commands="train",
         least=0,

@@ -10,6 +10,7 @@ from them alone; checks.py knows which values go together.
 
 from __future__ import annotations
 
+import re
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
@@ -33,6 +34,9 @@ from shoal.config.running import (
 )
 from shoal.errors import UserError
 
+NUMBER = re.compile("[1-9][0-9]{0,8}")
+"""A number of processes."""
+
 MOST_SHUFFLED = 100_000_000
 """Records of --shuffle buffer:N, which a worker holds in memory."""
 
@@ -55,6 +59,36 @@ class JobOptions(
     """All fields of JobConfig, and what follows from several of them."""
 
     @property
+    def worker_range(self) -> tuple[int, int]:
+        """The least and the largest number of --workers. Raises UserError if it is none."""
+        return _range("--workers", self.workers)
+
+    @property
+    def server_range(self) -> tuple[int, int]:
+        """The least and the largest number of --servers. Raises UserError if it is none."""
+        return _range("--servers", self.servers)
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers with which the job begins."""
+        return self.worker_range[0]
+
+    @property
+    def num_servers(self) -> int:
+        """The number of servers with which the job begins."""
+        return self.server_range[0]
+
+    @property
+    def scales_workers(self) -> bool:
+        """Whether the job finds its number of workers, and replaces slow ones, itself."""
+        return ":" in self.workers
+
+    @property
+    def scales_servers(self) -> bool:
+        """Whether the job gets more servers itself."""
+        return ":" in self.servers
+
+    @property
     def budget(self) -> Budget:
         """The most that workers and servers may request. Raises UserError."""
         return Budget(self.limits, self.requests("worker"), self.requests("ps"))
@@ -75,7 +109,7 @@ class JobOptions(
     def log_in_files(self) -> bool:
         """Whether the log of updates, if one is kept, is in files of the job folder."""
         # As measured on one machine (docs/benchmarks.md). Files of a pod end with it.
-        files = not self.image or self.num_ps == 1
+        files = not self.image or self.num_servers == 1
         return self.log_place == "file" or (self.log_place == "auto" and files)
 
     @property
@@ -99,7 +133,7 @@ class JobOptions(
             return (
                 "files in --job-dir, where the log of a single server is, or with "
                 "--log-place=file, would go with the servers' pods: have a --volume hold "
-                "--job-dir, or use --log-place=peer with --num-ps 2 or more"
+                "--job-dir, or use --log-place=peer with --servers 2 or more"
             )
         return ""
 
@@ -163,6 +197,18 @@ class JobOptions(
     def records_per_task(self) -> int:
         """Length of a whole task, in records."""
         return self.batch_size * self.num_minibatches_per_task
+
+
+def _range(flag: str, value: str) -> tuple[int, int]:
+    """The numbers of N or N:M. Raises UserError if it is none."""
+    least, colon, most = value.partition(":")
+    most = most if colon else least
+    if not (NUMBER.fullmatch(least) and NUMBER.fullmatch(most)) or int(least) > int(most):
+        raise UserError(
+            f"{flag} must be a number from 1, such as 4, or the least and the largest, such as "
+            f"1:8, not {value!r}"
+        )
+    return int(least), int(most)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,12 @@ from shoal.config.flags import option, subject
 class ServerOptions:
     """The parameter servers, and the data they exchange with workers."""
 
-    num_ps: int = option("Number of parameter servers.", 1, least=1)
+    servers: str = option(
+        "Number of parameter servers. With N:M the job begins with N, and gets more, up to M, when "
+        "theirs is too little memory or processor time.",
+        "1",
+        value="N|N:M",
+    )
     embedding_threshold: int = option(
         "Size in bytes, as float32, above which the parameter servers hold a plain "
         "keras.layers.Embedding as a table of rows. A smaller one is a dense variable.",
@@ -151,7 +156,7 @@ class OutputOptions:
         least=-1,
     )
     evaluation_workers: int = option(
-        "Number of workers, of --num-workers, that do the evaluations while the others go on with "
+        "Number of workers, of --workers, that do the evaluations while the others go on with "
         "training. 0: whoever is free evaluates before it trains on.",
         0,
         commands="train",
@@ -215,7 +220,12 @@ class MonitoringOptions:
 class ProcessOptions:
     """The workers, restarts after failures, and how long processes wait for each other."""
 
-    num_workers: int = option("Number of workers.", 1, least=1)
+    workers: str = option(
+        "Number of workers. With N:M the job begins with N, tries other numbers up to M, and keeps "
+        "those that pay by the speed that it measures.",
+        "1",
+        value="N|N:M",
+    )
     relaunch_limit: int = option(
         "How many failures of one worker or server within --relaunch-window-seconds lead to its "
         "restart; one more fails the job, or, while another worker works, a worker is tried again "

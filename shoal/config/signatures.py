@@ -31,6 +31,9 @@ FLAG = re.compile(
 LISTS = ("csv_columns", "columns", "fill_missing", "missing_mask", "table")
 """Arguments that may be lists of what the flag has with commas between."""
 
+NUMBERS = ("workers", "servers")
+"""Arguments that may be a number, or what the flag has."""
+
 MAPPINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "model_params": model_params.text_of,
     "table": table_options.text_of,
@@ -89,6 +92,8 @@ def checked(name: str, value: Any, kind: type) -> Any:
         value = MAPPINGS[name](value)
     elif name in LISTS and isinstance(value, Sequence) and not isinstance(value, str | bytes):
         value = _joined(name, [*map(str, value)])
+    if name in NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is kind:
@@ -121,7 +126,7 @@ def in_python(message: str) -> str:
         value = found[2] or found[3]
         if not value:
             return name
-        text = known[name] is str and not value.startswith("'")
+        text = known[name] is str and not value.startswith("'") and not value.isdecimal()
         return f"{name}={value!r}" if text else f"{name}={value}"
 
     return FLAG.sub(argument, message)

@@ -60,7 +60,7 @@ def prepare(config: JobConfig, folder: JobFolder) -> None:
         for old in folder.identities.iterdir():
             if old.is_dir():
                 shutil.rmtree(old)
-        for identity in issued(authority, config.num_ps, config.num_workers):
+        for identity in issued(authority, config.num_servers, config.num_workers):
             keep(identity, folder)
     except OSError as error:
         raise UserError(f"the job's certificates cannot be written: {error}") from error

@@ -55,11 +55,11 @@ def test_kills():
 
 
 def test_kills_of_the_whole_job():
-    fault = kill("job@step=9,flip=journal,remove=log,num-ps=3,num-workers=1")
+    fault = kill("job@step=9,flip=journal,remove=log,servers=3,workers=1")
     assert (fault.targets, fault.when) == ((Target("job"),), When(step=9))
     assert fault.damage == (("flip", "journal"), ("remove", "log"))
-    assert fault.changes == (("num_ps", 3), ("num_workers", 1))
-    assert str(fault) == "kill job, flip journal, remove log, --num-ps 3, --num-workers 1"
+    assert fault.changes == (("servers", "3"), ("workers", "1"))
+    assert str(fault) == "kill job, flip journal, remove log, --servers 3, --workers 1"
     assert kill("job@phase=exporting").damage == kill("ps:0@step=9").damage == ()
 
 
@@ -112,7 +112,7 @@ def test_what_hangs_fails_or_finds_no_room():
         ),
         (parse_kill, "sever:0@step=1", "sever:0 is not a process.*ps:0 to ps:2 and master"),
         (parse_kill, "worker@step=1", "worker lacks the number of the worker"),
-        (parse_kill, "ps:3@step=1", "the job has no ps:3: --num-ps is 3"),
+        (parse_kill, "ps:3@step=1", "the job has no ps:3: --servers is 3"),
         (parse_kill, "master:1@step=1", "there is one master"),
         (parse_kill, "ps:0@stpe=1", "stpe is not a time. WHEN is step=N"),
         (parse_kill, "ps:0@step=soon", "step=soon is not a number"),
@@ -127,7 +127,7 @@ def test_what_hangs_fails_or_finds_no_room():
         ),
         (parse_kill, "ps:0@step=1,seconds=3", "seconds is not a time"),
         (parse_kill, "job@step=1,flip=disk", "flip=disk is not known.*files: journal, log, check"),
-        (parse_kill, "job@step=1,num-ps=0", "num-ps=0 is not a number from 1"),
+        (parse_kill, "job@step=1,servers=0", "servers=0 is not a number from 1"),
         (parse_kill, "job@point=push-applied", "point is not a time"),
         (parse_kill, "ps:0@step=1,flip=log", "flip is not a time"),
         (parse_pause, "job@step=1,seconds=1", "job is not a process of a job"),

@@ -55,7 +55,7 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
     kinds, jobs, days, traits = (Counter() for _ in range(4))
     for seed in range(200):
         config = soak.configuration(seed, Path("jobs"))
-        jobs[config.durability, config.log_place, config.on_loss, config.num_ps] += 1
+        jobs[config.durability, config.log_place, config.on_loss, config.servers] += 1
         days[soak.days_of(seed)] += 1
         told = config.table, config.sync and config.grads_to_wait, config.evaluation_workers
         traits[told, config.model_def] += 1
@@ -71,7 +71,7 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
             if fault.kind == "storage":
                 kinds["storage", fault.targets[0].role, fault.how] += 1
     assert jobs.keys() >= {
-        (*(each.get(name, others) for name, others in DEFAULTS.items()), each["num_ps"])
+        (*(each.get(name, others) for name, others in DEFAULTS.items()), each["servers"])
         for each in soak.DURABILITIES
     }
     assert days.keys() == {1, 2, 3}
@@ -156,7 +156,7 @@ def test_a_day_goes_on_from_the_one_before_with_new_files_of_the_same_kind_of_da
 
 def ended(tmp_path, *deaths, logs=()):
     """A job of one worker, which was stuck once; deaths: of whom and why."""
-    config = dataclasses.replace(soak.configuration(1, tmp_path), num_workers=1)
+    config = dataclasses.replace(soak.configuration(1, tmp_path), workers="1")
     folder = JobFolder(Path(config.job_dir)).logs
     folder.mkdir(parents=True)
     for incarnation, text in enumerate(logs):

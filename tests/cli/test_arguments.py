@@ -26,6 +26,8 @@ FORMS = {
         *("u.admit_after=2", ["u.admit_after=2"]),
         *({"u.admit_after": 2}, {"u": {"admit_after": 2}}),
     ),
+    "workers": ("2", 2),
+    "servers": ("2", 2),
     "restore_from": ("model", pathlib.Path("model"), RESULT),
     "continue_from": ("jobs", pathlib.Path("jobs"), RESULT),
 }
@@ -94,7 +96,7 @@ def test_each_form_of_each_argument_is_taken(kept, command, name, annotation):
         ("fill_missing", {"a": None}, r"^fill_missing cannot be \{'a': None\}: give a number, a"),
         ("fill_missing", {"a": "b,c=d"}, "^fill_missing cannot be .*without commas"),
         ("fill_missing", {"a=b": 1}, "^fill_missing cannot be .*a column without = in its name"),
-        ("num_ps", "2", "^num_ps must be of type int, not '2'"),
+        ("epochs", "2", "^epochs must be of type int, not '2'"),
     ],
 )
 def test_what_would_mean_another_thing_as_text_is_refused(kept, name, value, message):

@@ -74,12 +74,12 @@ def end(folder):
 
 
 def test_flags_that_differ_and_figures_are_side_by_side(begun):
-    begun("fast", [0.75, 0.5], num_workers=2, log_mb=64)
+    begun("fast", [0.75, 0.5], workers="2", log_mb=64)
     slow = begun("slow", [0.25])
     end(slow)
     shown = json.loads(compare("fast", str(slow.path), "--json"))
     assert shown["flags"] == {
-        "num_workers": {"fast": 2, "slow": 1},
+        "workers": {"fast": "2", "slow": "1"},
         "log_mb": {"fast": 64, "slow": 1024},
     }
     fast, slow = shown["jobs"]
@@ -96,16 +96,16 @@ def test_flags_that_differ_and_figures_are_side_by_side(begun):
 
 
 def test_a_program_has_the_same_as_a_data_frame(begun):
-    fast = begun("fast", [0.75, 0.5], num_workers=2)
+    fast = begun("fast", [0.75, 0.5], workers="2")
     slow = begun("slow", [0.25])
     end(slow)
     shown = shoal.compare(fast.path, shoal.attach("slow"))
     assert [*shown.columns[:5]] == [
-        *("state", "num_workers", "val_auc", "best_val_auc", "val_odd"),
+        *("state", "workers", "val_auc", "best_val_auc", "val_odd"),
     ]
     assert [*shown.index] == ["fast", "slow"]
     assert [*shown["state"]] == ["killed", "succeeded"]
-    assert [*shown["num_workers"]] == [2, 1]
+    assert [*shown["workers"]] == ["2", "1"]
     assert [*shown["val_auc"], *shown["best_val_auc"]] == [0.5, 0.75, 0.75, 0.75]
     assert shown["val_odd"]["fast"] == 2.0
     assert pd.isna(shown["val_odd"]["slow"])

@@ -395,7 +395,7 @@ def test_a_failure_is_told_once_with_the_user_s_lines_and_the_log(
 def test_one_of_a_kind_is_singular(tmp_path):
     assert [counted(1, "server"), counted(2, "server")] == ["1 server", "2 servers"]
     stream = io.StringIO()
-    config = JobConfig(model_def="m.f", training_data="/data", num_ps=1, num_workers=2).resolved()
+    config = JobConfig(model_def="m.f", training_data="/data", servers="1", workers="2").resolved()
     LineDisplay(stream).started(config, JobFolder(tmp_path))
     assert "1 server, 2 workers;" in stream.getvalue()
 

@@ -51,7 +51,7 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
         (["--log_level", "loud"], "--log-level must be one of debug"),
         (["--wire-dtype", "int8"], "--wire-dtype must be one of float32, bfloat16, float16"),
         (["--row-cache-mb", "-1"], "--row-cache-mb must be at least 0, not -1"),
-        (["--num-wrokers", "2"], "--num-workers"),
+        (["--num-wrokers", "2"], "--workers"),
         (["--job-name", "a b"], "--job-name must consist of letters"),
         (["--validation-data", "none.csv"], "--validation-data: there is no file"),
         (["--model-zoo", "nowhere"], "--model-zoo: there is no folder"),
@@ -258,7 +258,7 @@ def test_a_resumption_whose_inputs_are_not_there_changes_nothing(project):
     for path, text in before.items():
         path.write_text(text)
     (project / "train.csv").rename(project / "away.csv")
-    code, error = run("train", "--resume", str(job.path), "--num-workers", "3")
+    code, error = run("train", "--resume", str(job.path), "--workers", "3")
     assert (code, "--training-data: there is no file" in error) == (2, True)
     assert {path: path.read_text() for path in before} == before
 
@@ -319,8 +319,8 @@ def test_a_running_job_is_not_started_twice(project, locked):
 
 
 def test_dashes_and_underscores_are_alike(project):
-    for spelling in ("--num-ps", "--num_ps"):
-        assert "--num-ps must be at least 1, not 0" in train(spelling, "0")[1]
+    for spelling in ("--batch-size", "--batch_size"):
+        assert "--batch-size must be at least 1, not 0" in train(spelling, "0")[1]
 
 
 def test_a_job_may_be_named_as_its_module(project):
@@ -356,7 +356,7 @@ def test_every_field_of_a_command_has_its_flag():
         (["--step-timeout-seconds", "inf"], "--step-timeout-seconds must be a finite number"),
         (["--checkpoint-seconds", "nan"], "--checkpoint-seconds must be a finite number, not nan"),
         (["--in-order"], "shoal train has no flag --in-order. It is a flag of shoal predict"),
-        (["--num_wrokers=2"], "--num-workers"),
+        (["--num_wrokers=2"], "--workers"),
     ],
 )
 def test_a_bad_value_gets_what_is_allowed_and_the_near_one(project, arguments, message):

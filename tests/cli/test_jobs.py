@@ -199,7 +199,7 @@ def test_the_python_api_works_in_a_thread(project, scripted):
             {"model": 1, "training_data": {"a": [1]}, "image": "i"},
             "^image: training_data is given by value, which works on this machine only",
         ),
-        ({"num_ps": "x" * 500}, r"^num_ps must be of type int, not 'xxx.{,60}'$"),
+        ({"epochs": "x" * 500}, r"^epochs must be of type int, not 'xxx.{,60}'$"),
         (
             {"model_def": "a.b", "sync_late": "fold", "training_data": "x"},
             "^sync_late works only with sync=True: add sync=True$",
@@ -436,7 +436,7 @@ def test_help_tells_each_argument(command):
 def test_check_returns_what_it_found(project):
     """Without TensorFlow's part, which is tested as a command."""
     with pytest.raises(shoal.UserError, match=r"^model_def: .*model.py defines no nothing"):
-        shoal.check(model_def="model.nothing", num_workers=2, output="out", display=Recorder())
+        shoal.check(model_def="model.nothing", workers="2", output="out", display=Recorder())
     given = {"model_def": "model.custom_model", "training_data": "train.csv"}
     with pytest.raises(
         shoal.UserError, match=r"^validation_data: there is no file or folder .*nothing.csv"

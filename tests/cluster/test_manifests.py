@@ -34,7 +34,7 @@ def config(**changes):
     return JobConfig(**given | changes).resolved()
 
 
-def pod(role="worker", index=0, templates=None, growth=0, servers=None, **changes):
+def pod(role="worker", index=0, templates=None, growth=0, wanted=None, **changes):
     return manifests.process_pod(
         config(**changes),
         templates or {},
@@ -45,7 +45,7 @@ def pod(role="worker", index=0, templates=None, growth=0, servers=None, **change
         owners=manifests.owners_of_pod("job", "42", "43"),
         grpc_probes=changes.pop("grpc_probes", False),
         workers=4,
-        servers=servers or config(**changes).num_ps,
+        servers=wanted or config(**changes).num_servers,
         growth=growth,
     )
 
@@ -174,9 +174,9 @@ def test_checkpoints_need_a_place_that_the_pods_share():
     [
         ({}, ["the job begins anew", "its pods share no folder"]),
         ({"checkpoint_dir": "gs://b/1"}, ["the job begins anew", "no log of updates is kept"]),
-        ({"checkpoint_dir": "gs://b/1", "num_ps": 2}, ["the job begins anew"]),
+        ({"checkpoint_dir": "gs://b/1", "servers": "2"}, ["the job begins anew"]),
         (
-            {"checkpoint_dir": "/here", "num_ps": 2},
+            {"checkpoint_dir": "/here", "servers": "2"},
             ["the job begins anew", "cannot find its checkpoint"],
         ),
         ({"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1"}, []),
@@ -227,8 +227,8 @@ def test_a_server_gets_the_time_for_a_checkpoint():
         ({"kueue_queue": "q" * 64}, "--kueue-queue: 'q+' is not the name"),
         ({"volcano_min_member": -1}, "--volcano-min-member must be"),
         (
-            {"volcano_min_member": 6, "num_ps": 2, "num_workers": 3},
-            r"--volcano-min-member must be at most --num-ps plus --num-workers \(5\), not 6",
+            {"volcano_min_member": 6, "servers": "2", "workers": "3"},
+            r"--volcano-min-member must be at most --servers plus --workers \(5\), not 6",
         ),
         ({"volcano_queue": "ads"}, "--volcano-queue works only with --volcano-min-member"),
         ({"volcano_queue": "a/b", "volcano_min_member": 1}, "--volcano-queue: 'a/b' is not"),
@@ -287,8 +287,8 @@ def apart(made):
 def test_a_server_would_rather_be_alone_and_not_with_the_keeper_of_its_log():
     volume = {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1"}
     others = {"shoal.dev/job": "job", "shoal.dev/role": "ps"}
-    assert apart(pod("ps", num_ps=2)) == [(50, {"matchLabels": others})]
-    _, (weight, selector) = apart(pod("ps", 3, num_ps=4, **volume))
+    assert apart(pod("ps", servers="2")) == [(50, {"matchLabels": others})]
+    _, (weight, selector) = apart(pod("ps", 3, servers="4", **volume))
     assert (weight, selector["matchLabels"]) == (100, others)
     (among,) = selector["matchExpressions"]
     assert (among["key"], among["operator"], among["values"]) == (
@@ -298,9 +298,9 @@ def test_a_server_would_rather_be_alone_and_not_with_the_keeper_of_its_log():
     )
     # The servers that keep logs now count: one that came later has its log at one of them.
     for index, keepers in ((3, ["2", "4"]), (6, ["1"])):
-        _, (_, selector) = apart(pod("ps", index, num_ps=4, servers=5, **volume))
+        _, (_, selector) = apart(pod("ps", index, servers="4", wanted=5, **volume))
         assert selector["matchExpressions"][0]["values"] == keepers
-    in_files = apart(pod("ps", 3, num_ps=4, log_place="file", **volume))
+    in_files = apart(pod("ps", 3, servers="4", log_place="file", **volume))
     assert in_files == [(50, {"matchLabels": others})]
     assert "affinity" not in pod()["spec"]
     theirs = {"ps": {"spec": {"affinity": {"nodeAffinity": {"x": 1}}}}}

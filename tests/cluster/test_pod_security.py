@@ -18,7 +18,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 
 JOBS = {
     "alone": {},
-    "on a volume": {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1", "num_ps": 4},
+    "on a volume": {"volume": "pvc=jobs,mount=/jobs", "job_dir": "/jobs/1", "servers": "4"},
     "with secrets": {"env_from_secret": "clicks", "volume": "secret=keys,mount=/keys"},
     "elsewhere": {"job_dir": "/var/jobs/1", "volume": "emptyDir=,mount=/tmp"},
 }

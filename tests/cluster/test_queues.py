@@ -4,7 +4,7 @@ from shoal.cluster import manifests
 from shoal.cluster.queues import KUEUE_QUEUE_LABEL, VOLCANO_MIN_MEMBER, VOLCANO_QUEUE
 from tests.cluster.test_manifests import config, pod
 
-GANG = {"num_ps": 2, "num_workers": 3, "volcano_min_member": 3}
+GANG = {"servers": "2", "workers": "3", "volcano_min_member": 3}
 
 
 def master(templates=None, **changes):

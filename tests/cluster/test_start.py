@@ -31,7 +31,7 @@ def left(folder):
 def test_a_new_folder_is_made_and_found_again_by_the_next_master(folder):
     take_folder(folder, config(), resume=False)
     folder.journal.mkdir()
-    take_folder(folder, config(num_workers=3), resume=False)
+    take_folder(folder, config(workers="3"), resume=False)
     assert left(folder) == ["job.json", "journal"]
     assert JobConfig.load(folder.config).num_workers == 3
     take_folder(folder, config(), resume=True)

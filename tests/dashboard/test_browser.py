@@ -107,7 +107,7 @@ def test_a_death_and_its_restart_are_seen_while_the_page_is_open(chromium, tmp_p
         validation_data=numbers,
         batch_size=10,
         num_minibatches_per_task=4,
-        num_ps=2,
+        servers="2",
     ) as job:
         job.at_gate("step-3")
         page_of = Dashboard(job.folder.path, tmp_path)

@@ -81,7 +81,7 @@ def master():
         ledger=pb.Ledger(total=100, trained_once=40, pending=60),
         workers=[pb.WorkerView(worker=0, state="alive")],
         servers=[pb.ServerView(server=0, state="alive", told=pb.ServerStatus(pulls=10))],
-        diagnosis=pb.Diagnosis(bound_by="servers", evidence="seen", advice="--num-ps 3"),
+        diagnosis=pb.Diagnosis(bound_by="servers", evidence="seen", advice="--servers 3"),
     )
     figures = pb.JobMetrics(csv="seconds,state,loss\n1.0,training,0.75\n")
     calls = {methods.GET_JOB_STATUS: lambda _: told, methods.GET_JOB_METRICS: lambda _: figures}
@@ -118,7 +118,7 @@ def test_a_job_is_watched_by_its_statuses_to_its_end(world, master, handle):
         told.servers[0].told.cpu_seconds = 4.0
         watch.look()
         facts = watch.facts()
-        assert (facts["bottleneck"], facts["advice"]) == ("seen", "--num-ps 3")
+        assert (facts["bottleneck"], facts["advice"]) == ("seen", "--servers 3")
         (server,) = facts["servers"]
         assert (server["pulls"], server["pushes"], server["cores"]) == (5.0, 0.0, 0.4)
         worker, server = watch.course()["lanes"]

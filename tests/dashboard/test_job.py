@@ -39,8 +39,8 @@ def test_a_job_is_watched_through_a_death_to_its_end(tmp_path, numbers):
         training_data=numbers,
         batch_size=10,
         num_minibatches_per_task=4,
-        num_workers=1,
-        num_ps=2,
+        workers="1",
+        servers="2",
     ) as job:
         job.at_gate("step-3")
         with Dashboard(job.folder.path, tmp_path) as page:

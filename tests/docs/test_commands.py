@@ -73,7 +73,7 @@ def test_every_command_in_a_sentence_exists(page):
 
 
 def test_a_command_that_does_not_exist_is_found():
-    check("shoal train --model-def a.b --training-data c --num_workers 2")
+    check("shoal train --model-def a.b --training-data c --workers 2")
     check("shoal checkpoint show shoal-jobs/clicks user_table --id 7")
     check("make demo")
     for wrong in (

@@ -14,6 +14,7 @@ from shoal.client.by_value import NAMES
 from shoal.config.flags import COMMANDS, default_of, flag, kind_of, value_of
 from shoal.config.job import JobConfig, fields_of, option_fields
 from shoal.config.options import GROUPS
+from shoal.config.signatures import NUMBERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "flags.md"
 
@@ -83,11 +84,14 @@ def test_the_python_api_has_every_flag_as_an_argument(command):
     for field in wanted:
         argument = taken[field.name]
         assert argument.kind is inspect.Parameter.KEYWORD_ONLY
+        number = field.name in NUMBERS
         default = "" if field.default is dataclasses.MISSING else field.default
+        default = int(default) if number else default
         assert (type(argument.default), argument.default) == (type(default), default), field.name
         value = field.metadata["value"]
         path = value in ("FOLDER", "JOB|FOLDER", "LINK") or field.name.endswith("_dir")
         kind = "AnyPath" if path else kind_of(field).__name__
+        kind = "int" if number else kind
         kind = "Data" if field.metadata["value"] == "DATA" else kind
         assert argument.annotation.split(" |")[0] == kind, field.name
 

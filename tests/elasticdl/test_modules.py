@@ -152,8 +152,8 @@ def test_one_of_them_as_a_whole_job(prepared, tmp_path):
         output=tmp_path / "output",
         batch_size=16,
         epochs=3,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
     ).succeeded()
     # Six minibatches an epoch; MaxSteps ends the training with the second.
     assert ended.ledger["total"] == 2 * 96

@@ -84,7 +84,7 @@ def trained(session_folder, clicks):
         output=session_folder / "trained-out",
         **MODELS,
         batch_size=25,
-        num_ps=2,
+        servers="2",
         seed=7,
         step_losses=True,
         pipeline_depth=0,  # what test_determinism.py compares must not depend on timing
@@ -106,8 +106,8 @@ def cursed(numbered, session_folder):
         batch_size=10,
         num_minibatches_per_task=4,
         epochs=2,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
         max_bad_records=4,
         model_def="cursed.custom_model",
     ) as job:

@@ -91,7 +91,7 @@ class Ended:
 
 
 def arguments_of(command, **fields):
-    """The command line of a job: num_ps=2 becomes --num-ps 2, True a bare flag.
+    """The command line of a job: epochs=2 becomes --epochs 2, True a bare flag.
 
     A list becomes the flag with each of its values.
     """

@@ -14,7 +14,7 @@ def test_killed_servers_and_a_resumed_job_admit_each_id_by_the_same_push(numbere
     fields = {
         "training_data": numbered[0],
         "output": tmp_path / "out",
-        "num_ps": 2,
+        "servers": "2",
         "epochs": 3,
         "num_minibatches_per_task": 4,
         "table": "counts.admit_after=2",

@@ -20,7 +20,6 @@ def test_a_worker_is_tried_and_one_that_adds_nothing_goes_again(tmp_path, number
         batch_size=10,
         epochs=1000,
         heartbeat_seconds=0.2,
-        autoscale="on",
         workers="1:2",
         scale_seconds=4,
         serve_metrics=True,
@@ -50,8 +49,6 @@ def test_a_worker_that_is_far_slower_than_the_others_is_replaced(tmp_path, numbe
         num_minibatches_per_task=4,
         epochs=1000,
         heartbeat_seconds=0.2,
-        num_workers=2,
-        autoscale="on",
         workers="2:2",
         scale_seconds=2,
     ) as job:

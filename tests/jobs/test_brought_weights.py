@@ -77,7 +77,7 @@ def test_servers_and_jobs_that_die_before_the_first_checkpoint_begin_with_them_a
         "validation_data": tmp_path / "data.parquet",
         "embedding_threshold": 1000,
         "batch_size": 50,
-        "num_ps": 2,
+        "servers": "2",
         "checkpoint_steps": 0,
         "checkpoint_seconds": 10_000,
         "output": tmp_path / "out",

@@ -22,7 +22,7 @@ def test_max_steps_is_exact_with_any_number_of_workers(tmp_path, clicks):
             batch_size=25,
             num_minibatches_per_task=4,
             epochs=3,
-            num_workers=workers,
+            workers=str(workers),
             checkpoint_seconds=1000,
             output=tmp_path / f"export-{workers}",
         ).succeeded()

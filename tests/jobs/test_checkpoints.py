@@ -35,7 +35,7 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
         training_data=training,
         validation_data=validation,
         output=tmp_path / "out",
-        num_ps=2,
+        servers="2",
         checkpoint_steps=5,
         checkpoint_dir=tmp_path / "saved",
         keep_checkpoint_max=2,

@@ -65,7 +65,7 @@ def test_a_running_job_is_shown_scaled_and_stopped(shoal, numbered, tmp_path):
         )
         told = shoal("logs", "driven", "worker", "7", code=2)
         assert "job driven has no process worker-7; there are: master, ps-0, worker-0" in told
-        assert "now wants 2 workers" in shoal("scale", "driven", "--num-workers", "2")
+        assert "now wants 2 workers" in shoal("scale", "driven", "--workers", "2")
         job.wait_status("a second worker", lambda status: status.workers_alive == 2)
         assert until("its log", lambda: shoal("logs", "driven", "master"))
         assert "end it with shoal stop driven; then remove" in shoal("delete", "driven", code=2)
@@ -77,7 +77,7 @@ def test_a_running_job_is_shown_scaled_and_stopped(shoal, numbered, tmp_path):
     now = json.loads(shoal("status", "driven", "--json"))
     assert (now["state"], now["ended"], now["ledger"]["total"] > 0) == ("stopped", True, True)
     assert "state stopped" in shoal("status", "driven")
-    for command in (["stop", "driven"], ["scale", "driven", "--num-workers", "1"]):
+    for command in (["stop", "driven"], ["scale", "driven", "--workers", "1"]):
         assert "job driven does not run: it has ended: stopped" in shoal(*command, code=2)
 
 

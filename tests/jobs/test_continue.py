@@ -59,7 +59,9 @@ def plain(tmp_path_factory, clicks):
         "pipeline_depth": 0,
         "seed": 7,
     }
-    run("train", folder, "whole", epochs=3, num_ps=2, output=folder / "out", **fields).succeeded()
+    run(
+        "train", folder, "whole", epochs=3, servers="2", output=folder / "out", **fields
+    ).succeeded()
     return folder, fields
 
 
@@ -91,7 +93,7 @@ def test_three_jobs_on_other_servers_are_one_job_bit_for_bit(plain, tmp_path):
         more = {"continue_from": before} if before else {}
         ended = run(
             "train", tmp_path, f"day{number}",
-            num_ps=servers, output=tmp_path / f"out{number}", **fields, **more,
+            servers=str(servers), output=tmp_path / f"out{number}", **fields, **more,
         ).succeeded()  # fmt: skip
         before = tmp_path / f"day{number}"
         assert ended.ledger["total"] == 600
@@ -115,11 +117,13 @@ def test_a_job_a_day_is_one_job_in_the_order_of_time_bit_for_bit(plain, clicks, 
         csv.write_csv(own, folder / "clicks.csv")
     fields = fields | {"num_minibatches_per_task": 3, "validation_data": clicks}
     whole = fields | {"training_data": tmp_path / "data", "order": "time"}
-    of_all = run("train", tmp_path, "whole", num_ps=2, **whole).succeeded()
+    of_all = run("train", tmp_path, "whole", servers="2", **whole).succeeded()
     before = {}
     for day, servers in ((2, 1), (9, 3), (10, 2)):
         own = fields | {"training_data": tmp_path / "data" / f"day={day}", "order": "time"}
-        ended = run("train", tmp_path, f"day{day}", num_ps=servers, **own, **before).succeeded()
+        ended = run(
+            "train", tmp_path, f"day{day}", servers=str(servers), **own, **before
+        ).succeeded()
         before = {"continue_from": tmp_path / f"day{day}"}
     assert saved(tmp_path / "day10") == saved(tmp_path / "whole")
     assert ended.result["metrics"] == of_all.result["metrics"]
@@ -129,7 +133,7 @@ def test_a_job_a_day_is_one_job_in_the_order_of_time_bit_for_bit(plain, clicks, 
 def test_a_killed_server_begins_again_with_what_the_job_began_with(numbered, tmp_path):
     """Before the first checkpoint, and after it; then the whole job is killed and resumed."""
     training, more = numbered
-    first = run("train", tmp_path, "first", training_data=training, num_ps=2, **COUNTING)
+    first = run("train", tmp_path, "first", training_data=training, servers="2", **COUNTING)
     first.succeeded()
     link = tmp_path / "latest"
     link.symlink_to("first")
@@ -141,7 +145,7 @@ def test_a_killed_server_begins_again_with_what_the_job_began_with(numbered, tmp
         training_data=more,
         continue_from=link,
         output=tmp_path / "out",
-        num_ps=3,
+        servers="3",
         pipeline_depth=0,
         **COUNTING,
     ) as job:
@@ -190,7 +194,7 @@ def test_a_job_a_day_trains_each_file_once(tmp_path):
         assert resume(JobFolder(tmp_path / "monday")).returncode == 0
         assert path.exists()
     day(tmp_path, 2)
-    tuesday = train("tuesday", num_ps=2).succeeded()
+    tuesday = train("tuesday", servers="2").succeeded()
     assert tuesday.ledger["total"] == 10
     assert "1 of 2 sources of --training-data are new" in tuesday.out
     assert tuesday.result["continued_from"] == str(
@@ -198,13 +202,13 @@ def test_a_job_a_day_trains_each_file_once(tmp_path):
     )
     # Again, as by an Airflow task that is repeated: nothing is done, and that is a success.
     before = (tmp_path / "tuesday" / "result.json").read_bytes()
-    again = train("tuesday", num_ps=2)
+    again = train("tuesday", servers="2")
     assert again.code == 0, again.err
     assert "tuesday has succeeded before" in again.out + again.err
     assert (tmp_path / "tuesday" / "result.json").read_bytes() == before
     assert train("wednesday").succeeded().ledger["total"] == 0
     day(tmp_path, 4)
-    assert train("thursday", num_ps=3).succeeded().ledger["total"] == 10
+    assert train("thursday", servers="3").succeeded().ledger["total"] == 10
     assert os.readlink(link) == "thursday"
     total, counts = applied(tmp_path / "thursday-out")
     assert sum(total) == 2 * 30.0

@@ -28,7 +28,7 @@ def cuttable(numbered, tmp_path):
             environment={"GATES": gates, faults.VARIABLE: str(folder)},
             training_data=numbered[0],
             output=tmp_path / "out",
-            num_ps=2,
+            servers="2",
             num_minibatches_per_task=4,
             **SERIAL,
             **fields,

@@ -33,7 +33,7 @@ def test_a_worker_and_the_master_die_while_files_are_described(many, tmp_path):
     """Each record is trained once, over two epochs; the next job finds all files described."""
     flags = {
         "training_data": many,
-        "num_workers": 2,
+        "workers": "2",
         "epochs": 2,
         "index_dir": tmp_path / "index",
         **SERIAL,

@@ -31,7 +31,7 @@ def test_weights_and_losses_are_the_same_bit_for_bit(trained, session_folder, cl
             validation_data=clicks,
             output=tmp_path / f"{name}-out",
             batch_size=25,
-            num_ps=servers,
+            servers=str(servers),
             seed=seed,
             pipeline_depth=0,
             step_losses=True,

@@ -83,9 +83,9 @@ def starved(job):
     [
         ("data", "data", "a step waits for data", "Parquet", {}),
         ("feed", "feed", "a step waits for data", "feed_batch", {}),
-        ("servers", "calls", "the busiest server uses", "processors", {"num_ps": 2}),
+        ("servers", "calls", "the busiest server uses", "processors", {"servers": "2"}),
         ("minibatches", "minibatches", "a step has 4 records", "128", {"batch_size": 4}),
-        ("straggler", "straggler", "a step of worker-1 takes", "worker 1", {"num_workers": 2}),
+        ("straggler", "straggler", "a step of worker-1 takes", "worker 1", {"workers": "2"}),
     ],
 )
 def test_an_injected_cause_is_named(tmp_path, ids, cause, bound_by, evidence, advice, flags):

@@ -11,7 +11,7 @@ from tests.jobs.test_scale_servers import moves
 
 pytestmark = pytest.mark.job
 
-FIELDS = SERIAL | {"num_minibatches_per_task": 4, "num_ps": 3}
+FIELDS = SERIAL | {"num_minibatches_per_task": 4, "servers": "3"}
 LOG = {"durability": "log", "log_place": "file"}
 NO_LOG = {"durability": "checkpoint"}
 
@@ -123,7 +123,7 @@ def run(tmp_path, clicks, name, drains, **mode):
         training_data=clicks,
         output=tmp_path / f"{name}-out",
         batch_size=25,
-        num_ps=3,
+        servers="3",
         seed=7,
         checkpoint_steps=1000,
         epochs=10,

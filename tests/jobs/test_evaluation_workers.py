@@ -18,7 +18,7 @@ def test_training_goes_on_while_a_worker_of_its_own_evaluates(numbered, tmp_path
         training_data=training,
         validation_data=validation,
         output=tmp_path / "out",
-        num_workers=2,
+        workers="2",
         evaluation_workers=1,
         evaluation_steps=5,
         **SERIAL,

@@ -24,8 +24,8 @@ def test_kills_between_servers_of_all_workers_and_in_evaluation(numbered, tmp_pa
         validation_data=validation,
         output=tmp_path / "out",
         num_minibatches_per_task=4,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
         **SERIAL,
     )
     with job:
@@ -107,7 +107,7 @@ def test_a_worker_killed_with_a_task_leased_ahead(numbered, tmp_path):
         training_data=training,
         output=tmp_path / "out",
         num_minibatches_per_task=4,
-        num_ps=2,
+        servers="2",
         **PIPELINED,
     ) as job:
         pid = job.at_gate("step-4")
@@ -145,8 +145,8 @@ def test_records_that_feed_leaves_out_are_not_taken_for_lost(numbered, tmp_path,
         training_data=numbered[0],
         output=tmp_path / "out",
         num_minibatches_per_task=4,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
         **SERIAL,
     )
     with job:

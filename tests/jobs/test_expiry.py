@@ -44,7 +44,7 @@ def left(rows, span=SPAN):
 
 def test_killed_servers_remove_what_others_would_have(timed, tmp_path):
     """Bit for bit, to the end."""
-    more = {"num_ps": 2, "durability": "log", "checkpoint_steps": 9}
+    more = {"servers": "2", "durability": "log", "checkpoint_steps": 9}
     plain = run("train", tmp_path, "plain", **fields_of(timed, tmp_path / "whole", **more))
     plain.succeeded()
     gates = [f"step-{step}" for step in (12, 25, 40)]
@@ -89,13 +89,13 @@ def test_a_resumed_job_goes_on_with_its_clock_on_other_servers(timed, tmp_path):
         tmp_path,
         "resumed",
         environment={"GATES": "step-30"},
-        **fields_of(timed, tmp_path / "out", num_ps=2, checkpoint_steps=10),
+        **fields_of(timed, tmp_path / "out", servers="2", checkpoint_steps=10),
     ) as job:
         job.at_gate("step-30")
         # The first checkpoint may be older than the first row that expired: then one more is due.
         told = until("a checkpoint with removed rows", lambda: removed_ids(job.wait_taken()))
         job.kill_whole()
-        done = resume(job.folder, num_ps=1)
+        done = resume(job.folder, servers="1")
         assert done.returncode == 0, done.stdout + done.stderr
         result = json.loads(job.folder.result.read_text())
     assert told < set(range(300))
@@ -108,7 +108,7 @@ def test_a_resumed_job_goes_on_with_its_clock_on_other_servers(timed, tmp_path):
 
 
 def test_synchronous_training_sweeps_between_updates(timed, tmp_path):
-    fields = fields_of(timed, tmp_path / "out", num_ps=2) | {"sync": True}
+    fields = fields_of(timed, tmp_path / "out", servers="2") | {"sync": True}
     del fields["pipeline_depth"]
     ended = run("train", tmp_path, "sync", **fields).succeeded()
     _, counts = applied(tmp_path / "out")
@@ -118,7 +118,7 @@ def test_synchronous_training_sweeps_between_updates(timed, tmp_path):
 
 def test_a_cap_holds_for_the_job_whatever_its_servers(timed, tmp_path):
     """Rows of a single use go by age: the youngest of all that came are left."""
-    fields = fields_of(timed, tmp_path / "out", num_ps=2) | {"table": "counts.max_rows=200"}
+    fields = fields_of(timed, tmp_path / "out", servers="2") | {"table": "counts.max_rows=200"}
     del fields["event_time"]  # which a cap needs not
     ended = run("train", tmp_path, "capped", **fields).succeeded()
     _, counts = applied(tmp_path / "out")
@@ -134,7 +134,10 @@ def test_a_cap_holds_for_the_job_whatever_its_servers(timed, tmp_path):
         ({"event_time": "at"}, "--event-time at: the column is of type int64, which does not tell"),
         ({"event_time": ""}, "--table counts.expire_after=64s: nothing tells the time of a record"),
         ({"table": "count.expire_after=7d"}, "--table names the table 'count' (did you mean count"),
-        ({"table": "counts.max_rows=99", "num_ps": 2}, "'counts' has max_rows=99, which leaves 49"),
+        (
+            {"table": "counts.max_rows=99", "servers": "2"},
+            "'counts' has max_rows=99, which leaves 49",
+        ),
         ({"table": "counts.expire_after=7"}, "expire_after must be a number with a unit: 2w, 14d"),
     ],
 )

@@ -41,7 +41,7 @@ def test_ids_that_are_there_have_expired_and_never_came(timed, tmp_path):
         table="counts.expire_after=64s",
         output=tmp_path / "out",
         num_minibatches_per_task=48,
-        num_ps=2,
+        servers="2",
         durability="log",
         **SERIAL,
     ) as job:

@@ -30,7 +30,7 @@ def test_a_worker_without_work_is_given_back_and_one_that_dies_at_the_last_task_
         validation_data=validation,
         output=tmp_path / "out",
         batch_size=48,
-        num_workers=2,
+        workers="2",
     ) as job:
         status = job.wait_status(
             "word of it", lambda status: any("given back" in text for text in status.messages)

@@ -32,7 +32,7 @@ def counting(numbered, tmp_path):
             training_data=numbered[0],
             batch_size=10,
             epochs=1000,  # far more than there is time for
-            num_ps=2,
+            servers="2",
             **more,
         )
 
@@ -59,7 +59,7 @@ def test_ctrl_c_in_a_terminal(counting, numbered, tmp_path):
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        with counting("ctrl-c", terminal=theirs, num_workers=2) as job:
+        with counting("ctrl-c", terminal=theirs, workers="2") as job:
             job.at_gate("step-3")
             # Two batches before the gate, which the next heartbeat tells.
             job.wait_status("records", lambda status: status.ledger.trained_once >= 20)

@@ -28,8 +28,8 @@ def job(numbered, tmp_path, gates, **changes):
         **{
             "training_data": numbered[0],
             "output": tmp_path / "out",
-            "num_ps": 1,
-            "num_workers": 1,
+            "servers": "1",
+            "workers": "1",
             "num_minibatches_per_task": 4,
             **SERIAL,
             **changes,

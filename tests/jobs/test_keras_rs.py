@@ -95,7 +95,7 @@ def test_each_table_is_trained_by_its_optimizer_and_exported_for_keras_rs(module
         **MODELS,
         batch_size=RECORDS,  # all ids are in every batch, and no order of steps matters
         epochs=EPOCHS,
-        num_ps=2,
+        servers="2",
         pipeline_depth=0,
         step_losses=True,
     ).succeeded()

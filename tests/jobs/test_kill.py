@@ -17,8 +17,8 @@ def fields(movielens):
         "model_def": "deepfm.custom_model",
         "training_data": movielens / "train.parquet",
         "validation_data": movielens / "validation.parquet",
-        "num_workers": 2,
-        "num_ps": 2,
+        "workers": "2",
+        "servers": "2",
         "epochs": EPOCHS,
     }
 

@@ -49,8 +49,8 @@ def test_kills_of_the_master_cost_nothing(numbered, tmp_path, points):
         validation_data=validation,
         output=tmp_path / "out",
         num_minibatches_per_task=4,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
         relaunch_limit=9,
         **PIPELINED,
     ) as job:
@@ -104,7 +104,7 @@ def test_worker_and_master_die_together(numbered, tmp_path):
         training_data=numbered[0],
         output=tmp_path / "out",
         num_minibatches_per_task=4,
-        num_ps=2,
+        servers="2",
         **SERIAL,
     ) as job:
         worker = job.at_gate("record-205")
@@ -132,8 +132,8 @@ def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
         environment=points.environment,
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=1,
-        num_workers=1,
+        servers="1",
+        workers="1",
         durability="checkpoint",
         on_loss="accept",
         **PIPELINED,

@@ -43,7 +43,7 @@ def test_the_metrics_of_a_killed_and_resumed_job_are_one_table(numbered, tmp_pat
         environment={"GATES": "step-20"},
         training_data=training,
         validation_data=validation,
-        num_ps=2,
+        servers="2",
         num_minibatches_per_task=4,
         epochs=2,
         metrics_seconds=0.1,

@@ -69,7 +69,7 @@ def at_step_4(tmp_path_factory, numbered):
         batch_size=16,
         num_minibatches_per_task=8,
         pipeline_depth=0,
-        num_ps=2,
+        servers="2",
         serve_metrics=True,
         metrics_hot_ids=3,
     ) as job:

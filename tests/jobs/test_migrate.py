@@ -39,7 +39,7 @@ def narrow(session_folder, records):
         training_data=records,
         output=session_folder / "narrow-out",
         batch_size=100,
-        num_ps=2,
+        servers="2",
     ).succeeded()
     return session_folder / "narrow"
 

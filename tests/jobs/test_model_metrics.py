@@ -13,10 +13,10 @@ pytestmark = pytest.mark.job
 def test_group_auc_calibration_and_log_loss_are_those_of_all_records(
     trained, session_folder, clicks, tmp_path
 ):
-    fields = {"restore_from": session_folder / "trained-out", "batch_size": 32, "num_ps": 1}
+    fields = {"restore_from": session_folder / "trained-out", "batch_size": 32, "servers": "1"}
     judged = {"model_def": "judged.custom_model", "validation_data": clicks, **fields}
     one = run("evaluate", tmp_path, "one", **judged).result["metrics"]
-    more = {"num_workers": 2, "num_minibatches_per_task": 2}
+    more = {"workers": "2", "num_minibatches_per_task": 2}
     two = run("evaluate", tmp_path, "two", **judged, **more).result["metrics"]
     assert two == pytest.approx(one, rel=1e-6)
     run(

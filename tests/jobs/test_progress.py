@@ -105,8 +105,8 @@ def test_workers_wait_for_a_server_that_starts_late_as_long_as_it_takes(tmp_path
         training_data=numbered[0],
         output=tmp_path / "out",
         batch_size=48,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
         **IMPATIENT,
     ) as job:
         hold_back(job, path, "the first start of ps-1")
@@ -131,7 +131,7 @@ def test_workers_wait_for_a_server_that_is_started_again_as_long_as_it_takes(
         training_data=numbered[0],
         output=tmp_path / "out",
         batch_size=48,
-        num_ps=2,
+        servers="2",
         **(IMPATIENT | {"relaunch_limit": 1}),
     ) as job:
         job.at_gate("record-100")

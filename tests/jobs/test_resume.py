@@ -43,8 +43,8 @@ def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_
         training_data=training,
         validation_data=validation,
         output=tmp_path / "out",
-        num_ps=2,
-        num_workers=1,
+        servers="2",
+        workers="1",
         num_minibatches_per_task=4,
         checkpoint_steps=5,
         **SERIAL,
@@ -53,7 +53,7 @@ def test_killed_whole_and_resumed_with_other_numbers_of_processes(numbered, tmp_
         job.wait_taken()
         job.kill_whole()
         apart = job.pushes_apart()
-        done = resume(job.folder, num_ps=3, num_workers=2)
+        done = resume(job.folder, servers="3", workers="2")
         assert done.returncode == 0, done.stdout + done.stderr
         report = audited(job.folder)
         result = json.loads(job.folder.result.read_text())
@@ -79,8 +79,8 @@ def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
         environment={"GATES": "step-20"},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=had_servers,
-        num_workers=1,
+        servers=str(had_servers),
+        workers="1",
         num_minibatches_per_task=4,
         durability="log",
         log_place="file",
@@ -91,7 +91,7 @@ def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
         # The shard of each server has as many pushes as it says: one may be in one shard only.
         shards = job.wait_taken().shards if steps < 20 else []
         job.kill_whole()
-        done = resume(job.folder, num_ps=servers, num_workers=2)
+        done = resume(job.folder, servers=str(servers), workers="2")
         assert done.returncode == 0, done.stdout + done.stderr
         report = audited(job.folder)
     assert report["records"]["once"] == report["records"]["total"] == 480
@@ -116,8 +116,8 @@ def test_a_log_of_before_is_not_done_again_by_a_server_that_dies_as_the_job_is_r
         environment={"GATES": "step-20"},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=2,
-        num_workers=1,
+        servers="2",
+        workers="1",
         durability="log",
         log_place="file",
         checkpoint_seconds=1000,
@@ -149,7 +149,7 @@ def test_a_log_from_the_beginning_needs_no_checkpoint_that_is_good(numbered, tmp
         environment={"GATES": "step-10 step-20"},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_workers=1,
+        workers="1",
         num_minibatches_per_task=4,
         durability="log",
         log_place="file",
@@ -207,8 +207,8 @@ def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
         environment={"GATES": "step-20"},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=2,
-        num_workers=1,
+        servers="2",
+        workers="1",
         num_minibatches_per_task=4,
         checkpoint_steps=5,
         keep_checkpoint_max=2,
@@ -230,14 +230,14 @@ def test_servers_find_the_checkpoint_damaged_and_all_begin_with_the_one_before(
         flip(newer)
         if not sync:  # none is good
             flip(older)
-            refused = resume(job.folder, num_ps=servers)
+            refused = resume(job.folder, servers=str(servers))
             assert refused.returncode == 2, refused.stdout + refused.stderr
             why = f"--resume: none of the job's checkpoints in {checkpoints} is good: "
             assert why in refused.stderr
             assert "table-0000.arrow: damaged" in refused.stderr
             assert "Traceback" not in refused.stderr
             flip(older)
-        done = resume(job.folder, num_ps=servers)
+        done = resume(job.folder, servers=str(servers))
         assert done.returncode == 0, done.stdout + done.stderr
         report = audited(job.folder)
         result = json.loads(job.folder.result.read_text())

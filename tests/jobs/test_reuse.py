@@ -65,8 +65,8 @@ def test_evaluate_a_table_named_by_a_variable_gives_the_same_metrics_whoever_is_
             restore_from=session_folder / "trained-out",
             batch_size=64,
             num_minibatches_per_task=2,
-            num_ps=3,
-            num_workers=2,
+            servers="3",
+            workers="2",
             display=LineDisplay(stream),
         )
     assert not any(file.exists() for file in armed)
@@ -110,8 +110,8 @@ def test_predictions_in_order_each_once_whenever_workers_are_killed(
         in_order=True,
         batch_size=20,
         num_minibatches_per_task=2,
-        num_ps=1,
-        num_workers=2,
+        servers="1",
+        workers="2",
         relaunch_limit=6,  # all of them may meet the same worker
     ) as job:
         for gates in rounds:

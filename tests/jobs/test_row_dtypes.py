@@ -48,12 +48,12 @@ def test_bfloat16_rows_learn_as_float32_ones_and_a_servers_death_changes_no_bit(
     kills.mkdir()
 
     def undisturbed():
-        return run("train", tmp_path, "one", num_ps=1, **fields("one")).succeeded()
+        return run("train", tmp_path, "one", servers="1", **fields("one")).succeeded()
 
     def disturbed():
         environment = {faults.VARIABLE: str(kills)}
         with RunningJob(
-            "train", tmp_path, "two", environment=environment, num_ps=2, **fields("two")
+            "train", tmp_path, "two", environment=environment, servers="2", **fields("two")
         ) as job:
             job.wait_status("servers", lambda status: status.servers_alive == 2)
             (kills / "push-logged").touch()

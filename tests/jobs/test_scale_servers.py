@@ -43,7 +43,7 @@ def test_each_record_counts_once_on_servers_that_come_leave_and_die(numbered, tm
         environment={"GATES": " ".join(gates)},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=1,
+        servers="1",
         **LOGGED,
     ) as job:
         job.at_gate(gates[0])
@@ -90,7 +90,7 @@ def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
         environment={"GATES": " ".join(gates), faults.VARIABLE: str(kills)},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=3,
+        servers="3",
         log_place=place,
         relaunch_limit=100,
         **LOGGED,
@@ -124,7 +124,7 @@ def test_rows_and_all_else_are_those_of_a_job_whose_servers_stay(
         validation_data=clicks,
         output=tmp_path / "out",
         batch_size=25,
-        num_ps=2,
+        servers="2",
         seed=7,
         pipeline_depth=0,
         durability="log",
@@ -148,7 +148,7 @@ def test_a_job_that_is_resumed_has_what_moved(numbered, tmp_path):
         environment={"GATES": "step-20"},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=1,
+        servers="1",
         **LOGGED,
     ) as job:
         job.at_gate("step-20")
@@ -175,7 +175,7 @@ def test_slots_move_by_what_workers_pull_of_them(tmp_path):
         environment={"GATES": "step-400"},
         training_data=data,
         output=tmp_path / "out",
-        num_ps=2,
+        servers="2",
         epochs=20,
         **(LOGGED | {"batch_size": 100}),
     ) as job:
@@ -201,7 +201,7 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
         "refused",
         environment={"GATES": "step-3"},
         training_data=numbered[0],
-        num_ps=2,
+        servers="2",
         durability="log",
         log_place="peer",
         checkpoint_steps=1000,
@@ -213,7 +213,7 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
         command = [sys.executable, "-m", "shoal", "scale", str(job.folder.path)]
         said = completed(command)
         assert said.returncode == 2
-        assert "give --num-workers, --servers or both" in said.stderr
+        assert "give --workers, --servers or both" in said.stderr
         command = [sys.executable, "-m", "shoal", "rebalance", str(job.folder.path)]
         said = completed(command)
         assert "already do equal shares" in said.stdout

@@ -28,7 +28,7 @@ def counting(numbered, tmp_path):
         values = {
             "training_data": numbered[0],
             "output": tmp_path / "out",
-            "num_ps": 2,
+            "servers": "2",
             "num_minibatches_per_task": 4,
             "durability": "checkpoint",
         }
@@ -128,7 +128,7 @@ def told_of(report, total, counts, servers):
 
 @pytest.mark.parametrize("servers", [1, 2])
 def test_without_any_checkpoint_what_a_server_had_is_trained_again(counting, tmp_path, servers):
-    with counting("k1", {"GATES": "step-20"}, num_ps=servers, checkpoint_seconds=0) as job:
+    with counting("k1", {"GATES": "step-20"}, servers=str(servers), checkpoint_seconds=0) as job:
         job.at_gate("step-20")
         job.kill("ps", 0)
         job.open("step-20")
@@ -145,7 +145,7 @@ def test_without_any_checkpoint_what_a_server_had_is_trained_again(counting, tmp
 def test_what_ended_workers_pushed_is_not_forgotten(counting, tmp_path):
     """The worker dies before the server, so it never tells what it had been told."""
     gates = {"GATES": "step-20 step-21"}
-    with counting("x1", gates, num_ps=1, num_workers=1, checkpoint_seconds=0) as job:
+    with counting("x1", gates, servers="1", workers="1", checkpoint_seconds=0) as job:
         os.kill(job.at_gate("step-20"), signal.SIGKILL)
         job.open("step-20")
         job.at_gate("step-21")  # of the worker's successor
@@ -165,7 +165,7 @@ def test_a_loss_after_training_is_trained_again_before_the_export(counting, numb
     with counting(
         "late",
         {"GATES": "evaluate-1085"},
-        num_ps=1,
+        servers="1",
         checkpoint_seconds=0,
         validation_data=numbered[1],
     ) as job:
@@ -316,7 +316,7 @@ def test_servers_that_die_while_a_saved_model_is_used_have_it_again(
     kills.mkdir()
     saved = session_folder / "cursed-out"
     common = {"model_def": "counting.custom_model", "batch_size": 10, "restore_from": saved}
-    common |= {"num_ps": 2, "num_minibatches_per_task": 4}
+    common |= {"servers": "2", "num_minibatches_per_task": 4}
     (kills / "rows-assigned").touch()
     with RunningJob(
         "evaluate",

@@ -97,7 +97,7 @@ def test_a_worker_killed_within_a_window_loses_and_repeats_nothing(numbered, tmp
         output=tmp_path / "out",
         num_minibatches_per_task=4,
         shuffle="buffer:100",
-        num_ps=2,
+        servers="2",
         **SERIAL,
     ) as job:
         pid = job.at_gate("step-13")
@@ -129,7 +129,7 @@ def test_a_job_killed_whole_goes_on_within_its_windows(numbered, tmp_path):
     ) as job:
         job.at_gate("step-63")
         job.kill_whole()
-        done = resume(job.folder, num_ps=2, num_workers=2)
+        done = resume(job.folder, servers="2", workers="2")
         assert done.returncode == 0, done.stdout + done.stderr
         report = audited(job.folder)
     assert report["records"]["once"] == report["records"]["total"] == 960
@@ -150,7 +150,7 @@ def test_bad_records_in_windows_are_named_and_left_out_of_each_epoch(numbered, t
         batch_size=10,
         num_minibatches_per_task=4,
         epochs=2,
-        num_workers=2,
+        workers="2",
         max_bad_records=3,
         shuffle="buffer:100",
         model_def="cursed.custom_model",

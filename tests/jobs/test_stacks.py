@@ -32,7 +32,7 @@ def test_all_processes_tell_where_they_stand_and_a_stopped_one_is_named(numbered
         model_def="stuck.custom_model",
         training_data=numbered[0],
         batch_size=10,
-        num_ps=2,
+        servers="2",
         heartbeat_seconds=0.2,
     ) as job:
         job.at_gate("feed-100")

@@ -24,7 +24,7 @@ def test_a_worker_waits_for_one_that_stands_still_until_that_is_killed(numbered,
         training_data=training,
         output=tmp_path / "out",
         num_minibatches_per_task=4,
-        num_workers=2,
+        workers="2",
         staleness_bound=1,
         **SERIAL,
     ) as job:
@@ -70,7 +70,7 @@ def test_movielens_trains_as_well_as_one_worker_alone(movielens, tmp_path):
 
     serial = auc("serial")
     assert serial > 0.7
-    assert abs(auc("bounded", num_workers=2, staleness_bound=2) - serial) < 0.005
+    assert abs(auc("bounded", workers="2", staleness_bound=2) - serial) < 0.005
 
 
 def movielens_zoo():

@@ -67,7 +67,7 @@ def tapped_job(folder, **how):
             output=folder / "out",
             export="none",
             batch_size=25,
-            num_ps=2,
+            servers="2",
             environment={faults.VARIABLE: str(arranged)},
             **how,
         ) as job:
@@ -168,7 +168,7 @@ def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clea
                     call(places[place], place, config, method, stranger)
 
         # A worker that nobody thought of when the job began has a certificate, too.
-        command = [sys.executable, "-m", "shoal", "scale", job.folder.path, "--num-workers", "2"]
+        command = [sys.executable, "-m", "shoal", "scale", job.folder.path, "--workers", "2"]
         done = completed(command)
         assert done.returncode == 0, done.stdout + done.stderr
         until("worker-1", lambda: job.folder.identity_of(WORKER, 1).is_dir())

@@ -26,8 +26,8 @@ def two_workers(numbered, folder, **flags):
         training_data=training,
         output=folder / "out",
         num_minibatches_per_task=4,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
         sync=True,
         **COUNTING,
         **flags,
@@ -98,7 +98,7 @@ def test_servers_killed_at_points_of_an_update_lose_nothing(numbered, tmp_path, 
         environment={"GATES": " ".join(gates), faults.VARIABLE: str(kills)},
         training_data=numbered[0],
         output=tmp_path / "out",
-        num_ps=2,
+        servers="2",
         num_minibatches_per_task=4,
         sync=True,
         grads_to_wait=2,
@@ -159,7 +159,7 @@ def test_without_a_log_a_server_s_death_ends_the_job_and_resume_goes_on(numbered
         training_data=numbered[0],
         output=tmp_path / "out",
         num_minibatches_per_task=4,
-        num_ps=2,
+        servers="2",
         sync=True,
         grads_to_wait=2,
         checkpoint_steps=4,
@@ -171,7 +171,7 @@ def test_without_a_log_a_server_s_death_ends_the_job_and_resume_goes_on(numbered
         # 9 updates are made of 18 gradients, and one is held.
         job.kill("ps", 1)
         failed = job.ended()
-        again = resume(job.folder, num_workers=3, num_ps=1)
+        again = resume(job.folder, workers="3", servers="1")
         assert again.returncode == 0, again.stdout + again.stderr
         report = audited(job.folder)
     assert failed.code == 1

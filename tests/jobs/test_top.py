@@ -82,7 +82,7 @@ def test_a_job_is_watched_in_a_terminal_until_q_and_until_it_ends(numbered, tmp_
         model_def="counting.custom_model",
         training_data=numbered[0],
         batch_size=10,
-        num_ps=2,
+        servers="2",
         heartbeat_seconds=0.2,
     ) as job:
         job.at_gate("step-3")

@@ -38,8 +38,8 @@ def test_a_job_trains_every_type_once_and_its_saved_model_answers_as_its_evaluat
         export="savedmodel",
         batch_size=5,
         num_minibatches_per_task=2,
-        num_workers=2,
-        num_ps=2,
+        workers="2",
+        servers="2",
         **data,
     ).succeeded()
     assert ended.ledger["total"] == ended.ledger["trained_once"] == RECORDS

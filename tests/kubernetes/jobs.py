@@ -152,7 +152,7 @@ def held_job(shoal, name, **flags):
         training_data="/work/train.parquet",
         output="/work/model",
         job_dir="/work/job",
-        num_ps="2",
+        servers="2",
         num_minibatches_per_task="1",
         **flags,
     )

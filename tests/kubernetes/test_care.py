@@ -61,7 +61,7 @@ def test_a_job_waits_for_room_keeps_its_objects_and_is_drained(shoal, movielens,
     flags, hold = held_job(
         shoal,
         NAME,
-        num_workers="1",
+        workers="1",
         epochs="2",
         ps_resource_request=room,
         ps_resource_limit=f"{ROOM}=1",
@@ -129,7 +129,7 @@ def test_workers_without_room_are_told_in_one_line(shoal, movielens, namespace, 
     flags, _ = held_job(
         shoal,
         "crowd",
-        num_workers="20",
+        workers="20",
         worker_resource_request=f"cpu=0.01,memory=100Mi,{ROOM}=1",
         worker_resource_limit=f"{ROOM}=1",
     )

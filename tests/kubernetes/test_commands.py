@@ -25,7 +25,7 @@ def test_a_job_is_followed_scaled_stopped_audited_and_resumed(user, movielens, n
         job_dir="/work/job",
         num_minibatches_per_task="1",
         checkpoint_steps="4",
-        num_workers="1",
+        workers="1",
     )
     job = Watched(NAME, namespace)
 
@@ -57,7 +57,7 @@ def test_a_job_is_followed_scaled_stopped_audited_and_resumed(user, movielens, n
     assert "listening on" in of_job("logs", "ps", "0")
     assert of_job("logs", "worker", "0") != ""
     assert "there are: master" in of_job("logs", "worker", "7", code=2).replace(f"{NAME}-", "")
-    assert "job hers now wants 2 workers" in of_job("scale", "--num-workers", "2")
+    assert "job hers now wants 2 workers" in of_job("scale", "--workers", "2")
     until("two workers train", lambda: job.training_with(2))
     assert "everything is accounted for" in of_job("audit")
     assert "is running" in run("train", "--resume", NAME, "--namespace", namespace, code=2)
@@ -70,7 +70,7 @@ def test_a_job_is_followed_scaled_stopped_audited_and_resumed(user, movielens, n
     assert "not reached" in of_job("status")
     assert "job hers: stopped" in of_job("audit")
     hold.unlink()
-    words = ("--resume", NAME, "--namespace", namespace, "--num-workers", "1")
+    words = ("--resume", NAME, "--namespace", namespace, "--workers", "1")
     assert "the job was resumed from checkpoint" in run("train", *words)
     folder = f"shoal-jobs/{NAME}"
     ledger = result_in(user, NAME)["ledger"]
@@ -101,7 +101,7 @@ def test_what_ended_a_worker_reaches_the_user(shoal, movielens, namespace, model
         model_zoo="/work/zoo",
         model_def=f"crashing.{model}",
         training_data="/work/train.parquet",
-        num_workers="1",
+        workers="1",
         relaunch_limit="1",
     )
     done = shoal("train", *flags)

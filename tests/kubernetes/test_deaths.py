@@ -20,7 +20,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
     flags, hold = held_job(
         shoal,
         NAME,
-        num_workers="2",
+        workers="2",
         epochs="3",
         checkpoint_seconds="3600",
         durability="checkpoint",
@@ -98,7 +98,7 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
     until("the Lease goes with the Job", lambda: not leases(namespace))
     stopped = result_in(shoal, NAME)
     hold.unlink()
-    resumed = shoal("train", "--resume", f"shoal-jobs/{NAME}", "--num-workers", "1")
+    resumed = shoal("train", "--resume", f"shoal-jobs/{NAME}", "--workers", "1")
     assert resumed.returncode == 0, resumed.stdout + resumed.stderr
     assert "the job was resumed from checkpoint" in resumed.stdout
 

@@ -74,7 +74,7 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         shoal,
         NAME,
         validation_data="/work/validation.parquet",
-        num_workers="3",
+        workers="3",
         epochs="2",
         master_priority="high",
         ps_priority="high",
@@ -121,7 +121,7 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         until("the worker is back", lambda: job.said("worker-0 was started again", before + 1))
 
         # 5. The wish becomes two workers.
-        scaled = shoal("scale", NAME, "--num-workers", "2", "--namespace", namespace)
+        scaled = shoal("scale", NAME, "--workers", "2", "--namespace", namespace)
         assert scaled.returncode == 0, scaled.stderr
         until("two workers train", lambda: job.training_with(2))
         hold.unlink()

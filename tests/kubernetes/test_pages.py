@@ -46,7 +46,7 @@ def assert_shows_itself(pod):
 
 def test_a_running_job_shows_its_metrics_and_its_page(user, movielens, namespace):
     shutil.copy(movielens / "validation.parquet", user.path / "train.parquet")
-    flags, hold = held_job(user, NAME, num_workers="1", metrics_secret="readers")
+    flags, hold = held_job(user, NAME, workers="1", metrics_secret="readers")
     refused = user("train", *flags, "--serve-metrics", "--detach")
     assert (refused.returncode, "has no Secret readers" in refused.stderr) == (2, True)
     secret = ("create", "secret", "generic", "readers", f"--from-literal=token={TOKEN}")

@@ -16,7 +16,7 @@ def test_a_worker_image_that_is_missing_ends_the_job(shoal, namespace):
         server_image=IMAGE,
         image_pull_policy="IfNotPresent",
         start_timeout="3",
-        num_workers="1",
+        workers="1",
     )
     done = shoal("train", *flags)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stdout + done.stderr

@@ -44,8 +44,8 @@ def planted_job(shoal, name):
         batch_size="25",
         num_minibatches_per_task="1",
         epochs="30",
-        num_ps="2",
-        num_workers="1",
+        servers="2",
+        workers="1",
     )
 
 

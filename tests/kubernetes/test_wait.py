@@ -33,7 +33,7 @@ def test_a_program_sees_scales_and_stops_its_job(shoal, movielens, namespace, mo
         model_def="held.custom_model",
         training_data="/work/train.parquet",
         num_minibatches_per_task=1,
-        num_workers=1,
+        workers="1",
         metrics_seconds=0.5,
         wait=False,
     )

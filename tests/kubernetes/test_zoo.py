@@ -82,7 +82,7 @@ def test_a_folder_becomes_an_image_that_the_cluster_pulls(
         image_pull_policy="Always",
         model_def="mine.custom_model",
         training_data="/work/clicks.csv",
-        num_workers="1",
+        workers="1",
     )
     done = shoal("train", *flags)
     assert done.returncode == 0, done.stdout + done.stderr

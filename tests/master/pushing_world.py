@@ -366,7 +366,7 @@ class PushingWorld:
         assert all(self.job.work.copies.unreported(shard) is None for shard in shards)
         self.job.resumed(
             f"resumed {self.times_resumed}",
-            {"num_ps": servers},
+            {"servers": str(servers)},
             taken,
             tuple(number for number in self.taken if number > taken.number),
             merged(self.job.work.copies.in_shards(taken.number, shards)),

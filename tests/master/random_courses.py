@@ -170,7 +170,10 @@ class RandomCourse(RandomJob):
         self.running.clear()
         self._take_over(self.job)
         least = self._config.evaluation_workers + 1
-        changes = {"num_workers": self.draw.randint(least, 4), "num_ps": self.draw.randint(2, 3)}
+        changes = {
+            "workers": str(self.draw.randint(least, 4)),
+            "servers": str(self.draw.randint(2, 3)),
+        }
         kept = self.job.checkpoints.kept.all
         restored = self.draw.choice([None, *kept])
         newest = restored.number if restored is not None else 0

@@ -19,10 +19,10 @@ IN_PODS = {"image": "i:1", "model_def": "m.f", "job_dir": "/job", "training_data
         (NO_LOG | {"log_place": "peer"}, "--log-place cannot be combined with"),
         (NO_LOG | {"log_fsync": True}, "--log-fsync cannot be combined with"),
         (LOG | {"log_place": "disk"}, "--log-place must be one of auto, peer, file, not 'disk'"),
-        (LOG | {"log_place": "peer"}, "needs a second server: use --num-ps 2"),
+        (LOG | {"log_place": "peer"}, "needs a second server: use --servers 2"),
         (LOG | {"log_mb": 0}, "--log-mb must be at least 1, not 0"),
         (
-            LOG | {"log_fsync": True, "num_ps": 2, "log_place": "peer"},
+            LOG | {"log_fsync": True, "servers": "2", "log_place": "peer"},
             "this log is in another server's memory: add --log-place=file",
         ),
         (LOG | {"checkpoint_seconds": 0.0}, "set --checkpoint-seconds or --checkpoint-steps"),
@@ -36,24 +36,24 @@ def test_what_cannot_be(fields, message):
 
 def test_in_pods_a_single_servers_log_is_on_a_volume():
     shared = {"checkpoint_dir": "gs://bucket/checkpoints"}
-    with pytest.raises(UserError, match=r"--durability=log.*--job-dir.*--volume.*--num-ps 2"):
+    with pytest.raises(UserError, match=r"--durability=log.*--job-dir.*--volume.*--servers 2"):
         config(**LOG, **IN_PODS, **shared).resolved()
-    assert config(**LOG, **IN_PODS, num_ps=2, **shared).resolved().durability == "log"
+    assert config(**LOG, **IN_PODS, servers="2", **shared).resolved().durability == "log"
     with pytest.raises(UserError, match=r"--log-place=file"):
-        config(**LOG, **IN_PODS, num_ps=2, log_place="file", **shared).resolved()
+        config(**LOG, **IN_PODS, servers="2", log_place="file", **shared).resolved()
     assert config(**LOG, **IN_PODS, **shared, volume="pvc=jobs,mount=/job").resolved().image
     with pytest.raises(UserError, match=r"--durability=log: .*no checkpoints.*all pods share"):
-        config(**LOG, **IN_PODS, num_ps=2).resolved()
+        config(**LOG, **IN_PODS, servers="2").resolved()
 
 
 def test_where_the_log_is():
     on_volume = {"volume": "pvc=jobs,mount=/job"}
-    assert config(**LOG, num_ps=1).log_in_files
-    assert config(**LOG, num_ps=2).log_in_files
-    assert not config(**LOG, num_ps=2, log_place="peer").log_in_files
-    assert config(**LOG, **IN_PODS, **on_volume, num_ps=1).log_in_files
-    assert not config(**LOG, **IN_PODS, **on_volume, num_ps=2).log_in_files
-    assert config(**LOG, num_ps=2, log_place="file", log_fsync=True).log_in_files
+    assert config(**LOG, servers="1").log_in_files
+    assert config(**LOG, servers="2").log_in_files
+    assert not config(**LOG, servers="2", log_place="peer").log_in_files
+    assert config(**LOG, **IN_PODS, **on_volume, servers="1").log_in_files
+    assert not config(**LOG, **IN_PODS, **on_volume, servers="2").log_in_files
+    assert config(**LOG, servers="2", log_place="file", log_fsync=True).log_in_files
 
 
 def test_a_log_is_kept_by_default_wherever_one_can_be():
@@ -61,9 +61,9 @@ def test_a_log_is_kept_by_default_wherever_one_can_be():
     shared = {"checkpoint_dir": "gs://bucket/checkpoints"}
     for fields in (
         kept,
-        kept | {"num_ps": 3},
+        kept | {"servers": "3"},
         {"checkpoint_seconds": 0.0, "checkpoint_steps": 5},
-        kept | IN_PODS | shared | {"num_ps": 2},
+        kept | IN_PODS | shared | {"servers": "2"},
         kept | IN_PODS | {"volume": "pvc=jobs,mount=/job"},
     ):
         resolved = config(**fields).resolved()
@@ -75,10 +75,10 @@ def test_a_log_is_kept_by_default_wherever_one_can_be():
     ("fields", "message"),
     [
         ({"checkpoint_seconds": 0.0}, "set --checkpoint-seconds or --checkpoint-steps above 0"),
-        ({"checkpoint_seconds": 9.0} | IN_PODS | {"num_ps": 2}, "--checkpoint-dir to a place"),
+        ({"checkpoint_seconds": 9.0} | IN_PODS | {"servers": "2"}, "--checkpoint-dir to a place"),
         (
             {"checkpoint_seconds": 9.0, "checkpoint_dir": "gs://bucket/checkpoints"} | IN_PODS,
-            "use --log-place=peer with --num-ps 2 or more",
+            "use --log-place=peer with --servers 2 or more",
         ),
     ],
 )

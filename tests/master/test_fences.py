@@ -160,7 +160,7 @@ def test_a_server_that_comes_back_when_all_have_answered_is_asked_again(servers)
 
 
 def test_the_job_takes_no_answer_of_an_incarnation_that_is_over():
-    job = begun(DataDescribed(training=(Source("t", 20),)), num_ps=2)
+    job = begun(DataDescribed(training=(Source("t", 20),)), servers="2")
     task = take(job, w(0))
     job.process_exited(exited(w(0)), 1.0)
     job.process_exited(exited(ServerId(1)), 1.0)

@@ -114,7 +114,7 @@ def started(tmp_path):
 def test_a_signal_stops_the_job_and_leaves_nothing_behind(started, stalled, tmp_path, number):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
-    process = started(plan, num_ps=2)
+    process = started(plan, servers="2")
     wait()
     assert json.loads((tmp_path / "master.json").read_text())["pid"] == process.pid
     found = [
@@ -132,7 +132,7 @@ def test_a_signal_stops_the_job_and_leaves_nothing_behind(started, stalled, tmp_
 
 def test_a_job_that_succeeds(started, tmp_path):
     (tmp_path / "result.json").write_text("of an earlier job")
-    assert started(num_workers=2, num_ps=2).wait(60) == EXIT_SUCCESS
+    assert started(workers="2", servers="2").wait(60) == EXIT_SUCCESS
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["state"], result["ledger"]["trained_once"]) == ("succeeded", 100)
     assert not (tmp_path / "master.json").exists()

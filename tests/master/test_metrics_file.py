@@ -194,7 +194,7 @@ def test_no_file_is_one_message(tmp_path):
 
 def test_a_sample_is_of_all_servers_and_the_evaluations_are_those_not_known():
     data = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 10),))
-    job = begun(data, validation_data="v", evaluation_steps=5, num_ps=2)
+    job = begun(data, validation_data="v", evaluation_steps=5, servers="2")
     for server, rows_there in zip(job.members.servers, (30, 12), strict=True):
         table = pb.TableStatus(
             name="users",

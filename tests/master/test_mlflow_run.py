@@ -76,7 +76,7 @@ def history(store, run, name):
 
 
 def test_a_run_has_flags_figures_evaluations_and_the_end(record, store):
-    run = record(tags={"team": "a"}, num_workers=3, model_params="dim=16,kind=deep")
+    run = record(tags={"team": "a"}, workers="3", model_params="dim=16,kind=deep")
     run.add(7.0, SAMPLE)
     evaluation = EvaluationResult(5, 0, {"auc": 0.25, "top@10": 0.5, "bad": float("nan")}, 9)
     run.add(8.0, SAMPLE | {"version": 9, "loss": float("inf")}, evaluation)
@@ -84,7 +84,7 @@ def test_a_run_has_flags_figures_evaluations_and_the_end(record, store):
     (made,) = runs(store)
     assert (made.info.run_name, made.info.status) == ("test", "FINISHED")
     params = made.data.params
-    assert (params["num_workers"], params["model_params.dim"]) == ("3", "16")
+    assert (params["workers"], params["model_params.dim"]) == ("3", "16")
     assert params["model_params.kind"] == "deep"
     assert "output" not in params  # it has no value
     assert history(store, made, "training/loss") == [(3, 7000, 0.5)]
@@ -115,13 +115,13 @@ def test_the_next_master_goes_on_with_the_run(record, store):
     (made,) = runs(store)
     assert made.info.status == "RUNNING"
     assert "shoal.state" not in made.data.tags
-    second = record(num_workers=9)
+    second = record(workers="9")
     second.add(8.0, SAMPLE | {"version": 4})
     closed(second, Phase.SUCCEEDED, "")
     (made,) = runs(store)
     assert [step for step, _, _ in history(store, made, "training/loss")] == [3, 4]
     # A parameter of a run cannot change.
-    assert made.data.params["num_workers"] == "1"
+    assert made.data.params["workers"] == "1"
 
 
 def test_a_run_that_is_gone_is_begun_anew(record, store):

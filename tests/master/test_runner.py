@@ -94,7 +94,7 @@ def run(tmp_path):
 
 
 def test_a_job_from_start_to_result(run, tmp_path):
-    job = run(num_workers=2, num_ps=2, validation_data="v", output="o", epochs=2)
+    job = run(workers="2", servers="2", validation_data="v", output="o", epochs=2)
     result = job.finish()
     assert result["state"] == "succeeded"
     assert result["ledger"] == {
@@ -118,7 +118,7 @@ def test_a_killed_worker_costs_a_repeat_and_nothing_else(run, stalled):
     # 2. it is killed; 3. the other worker, or its next incarnation, does the rest.
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
-    job = run(plan, num_workers=2, num_ps=2)
+    job = run(plan, workers="2", servers="2")
     pid = job.pid_of(WorkerId(0))
     wait()
     os.kill(pid, signal.SIGKILL)
@@ -138,7 +138,9 @@ def test_a_killed_worker_costs_a_repeat_and_nothing_else(run, stalled):
 def test_a_silent_worker_is_replaced(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "silence"}
-    job = run(plan, num_ps=2, worker_timeout_seconds=4.0)  # or its successor may seem silent, too
+    job = run(
+        plan, servers="2", worker_timeout_seconds=4.0
+    )  # or its successor may seem silent, too
     wait()
     result = job.finish()
     assert result["state"] == "succeeded"
@@ -150,7 +152,7 @@ def test_a_silent_worker_is_replaced(run, stalled):
 def test_a_master_that_stood_still_takes_nobody_for_dead(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "silence"}
-    job = run(plan, num_ps=2, worker_timeout_seconds=100.0)
+    job = run(plan, servers="2", worker_timeout_seconds=100.0)
     wait()
     ticked = threading.Semaphore(0)
     tick = job.job.tick
@@ -169,7 +171,7 @@ def test_a_master_that_stood_still_takes_nobody_for_dead(run, stalled):
 def test_a_servers_last_death_fails_the_job_and_leaves_nothing_behind(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
-    job = run(plan, num_ps=2, relaunch_limit=0)
+    job = run(plan, servers="2", relaunch_limit=0)
     pid = job.pid_of(ServerId(1))
     wait()
     os.kill(pid, signal.SIGKILL)
@@ -202,7 +204,7 @@ def _killed_twice(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 0, "port": port, "then": "stall"}
     # Worker 1 may be there much earlier, and must not be through before the other one.
-    job = run(plan, num_workers=2, relaunch_limit=9, epochs=10_000)
+    job = run(plan, workers="2", relaunch_limit=9, epochs=10_000)
     wait()
     for _ in range(2):
         os.kill(job.pid_of(WorkerId(1)), signal.SIGKILL)
@@ -285,7 +287,7 @@ def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatc
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(ServerLifecycle, "answered", broken)
-    result = run(num_workers=1, worker_timeout_seconds=50.0, epochs=10_000).finish()
+    result = run(workers="1", worker_timeout_seconds=50.0, epochs=10_000).finish()
     assert result["failure"]["kind"] == "INTERNAL"
     assert "a bug" in result["failure"]["traceback"]
 
@@ -295,7 +297,7 @@ def test_a_bug_where_the_servers_are_asked_at_the_end_fails_the_job(run, monkeyp
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(ServerLifecycle, "confirmed", broken)
-    failure = run(num_workers=1).finish()["failure"]
+    failure = run(workers="1").finish()["failure"]
     assert failure["kind"] == "INTERNAL"
     assert "a bug" in failure["traceback"]
 
@@ -307,7 +309,7 @@ def test_processes_without_room_wait_and_their_job_begins_when_there_is_some(
     paths = [faults.no_room_file(tmp_path, name) for name in ("ps-0", "worker-0", "worker-1")]
     for path in paths:
         path.touch()
-    job = run(num_workers=2)
+    job = run(workers="2")
     told = "there is no room for it"
 
     def messages():

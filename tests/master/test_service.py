@@ -84,25 +84,25 @@ def test_a_heartbeat_is_written_down_where_it_says_something_new():
     assert job.members.workers[w(0)].left_out == (3, 12)
 
 
-def scaled(workers: int, **changes) -> int:
+def scaled(wanted: int, **changes) -> int:
     """Workers that a job wants after it was asked for so many."""
     job = RecordedJob(config(**changes), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     handlers = handlers_of(SharedJob(job))
-    handlers[methods.SCALE_JOB](pb.ScaleJobRequest(num_workers=workers))
+    handlers[methods.SCALE_JOB](pb.ScaleJobRequest(num_workers=wanted))
     return job.members.workers_wanted
 
 
 def test_pods_have_certificates_for_so_many_workers_and_a_job_gets_no_more():
-    pods = {"image": "shoal:1", "num_workers": 20}
+    pods = {"image": "shoal:1", "workers": "20"}
     assert scaled(80, **pods) == 80
-    with pytest.raises(WireError, match=r"certificates for 80 workers.*--num-workers 81"):
+    with pytest.raises(WireError, match=r"certificates for 80 workers.*--workers 81"):
         scaled(81, **pods)
     with pytest.raises(WireError, match="certificates for 64 workers"):
-        scaled(65, **pods | {"num_workers": 2})
+        scaled(65, **pods | {"workers": "2"})
     # Where nothing is made beforehand there is no limit.
     assert scaled(81, **pods | {"insecure": True}) == 81
-    assert scaled(81, num_workers=20) == 81
+    assert scaled(81, workers="20") == 81
 
 
 def test_a_client_gets_the_log_of_a_start_that_is_over(tmp_path):

@@ -40,7 +40,7 @@ def asked(server):
     made = []
 
     def make(patience):
-        job = begun(DataDescribed(training=(Source("t", 20),)), num_workers=2)
+        job = begun(DataDescribed(training=(Source("t", 20),)), workers="2")
         job.members.servers[ServerId(0)].address = server
         stacks = Stacks(SharedJob(job), patience=patience)
         made.append(stacks)

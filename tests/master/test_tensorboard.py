@@ -116,7 +116,7 @@ def test_norms_of_rows_are_a_histogram_by_table_of_what_was_looked_at_since(tmp_
 def test_flags_are_hyperparameters_and_metrics_are_to_be_compared(tmp_path):
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
-    flags = {"num_workers": 2, "sync": True, "model_def": "a.b", "checkpoint_seconds": 0.5}
+    flags = {"workers": "2", "sync": True, "model_def": "a.b", "checkpoint_seconds": 0.5}
     files = EventFiles(str(tmp_path), "job", flags, tmp_path / "work")
     files.add(8.0, SAMPLE, staleness(), EvaluationResult(5, 0, {"auc": 0.25}, 9))
     files.add(9.0, SAMPLE, staleness(), EvaluationResult(6, 0, {"auc": 0.5}, 9))
@@ -129,7 +129,7 @@ def test_flags_are_hyperparameters_and_metrics_are_to_be_compared(tmp_path):
                 found.setdefault(value.tag, []).append(content)
     (start,) = found["_hparams_/session_start_info"]
     given = start.session_start_info.hparams
-    assert given["num_workers"].number_value == 2
+    assert given["workers"].string_value == "2"
     assert given["sync"].bool_value is True
     assert given["model_def"].string_value == "a.b"
     (experiment,) = found["_hparams_/experiment"]

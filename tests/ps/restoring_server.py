@@ -35,7 +35,7 @@ class Restoring:
         )
         fields = {"durability": "checkpoint", "storage_patience_seconds": patience}
         fields |= {"checkpoint_dir": root, "restore_from": saved}
-        write_job(folder, num_ps=1, **fields)
+        write_job(folder, servers="1", **fields)
         self.gate = faults.hold(folder / "faults", "shard-restoring")
         self.log = log_of(folder, 0)
         self.process = start_server(folder, 0, port, incarnation=1)

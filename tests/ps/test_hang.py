@@ -49,7 +49,7 @@ class Servers:
         )
         write_job(
             folder,
-            num_ps=2,
+            servers="2",
             durability="log",
             log_place="peer",
             server_timeout_seconds=SERVER_TIMEOUT,

@@ -20,7 +20,7 @@ from shoal.security.identities import (
 )
 
 CONFIG = JobConfig(
-    model_def="a.b", training_data="x", num_ps=2, num_workers=3, token="t", tls="always"
+    model_def="a.b", training_data="x", servers="2", workers="3", token="t", tls="always"
 )
 
 
@@ -58,7 +58,7 @@ def test_a_job_that_goes_on_keeps_its_authority_and_has_new_certificates(folder)
     prepare(CONFIG, folder)
     key = folder.authority_key.read_bytes()
     before = own_identity(CONFIG, folder, "ps", 1)
-    prepare(dataclasses.replace(CONFIG, num_workers=4), folder)
+    prepare(dataclasses.replace(CONFIG, workers="4"), folder)
     assert folder.authority_key.read_bytes() == key
     assert own_identity(CONFIG, folder, "ps", 1).key != before.key
     assert own_identity(CONFIG, folder, "worker", 3)

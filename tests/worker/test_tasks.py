@@ -20,7 +20,7 @@ class World:
     """A master's job behind its calls, and a worker's tasks; calls: their names, in order."""
 
     def __init__(self, records):
-        self.job = RecordedJob(config(num_workers=1), lambda _: None)
+        self.job = RecordedJob(config(workers="1"), lambda _: None)
         register(self.job, DataDescribed(training=(Source("t", records),)))
         self.calls = []
         handlers = MasterService(SharedJob(self.job)).handlers()

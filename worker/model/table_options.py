@@ -57,6 +57,7 @@ def check_lifecycle(
 
     frozen: the tables that no layer trains. Raises UserError.
     """
+    servers = config.num_servers
     for name, of_table in options.items():
         for option in ("expire_after", "max_rows"):
             if of_table[option] and name in frozen:
@@ -67,9 +68,9 @@ def check_lifecycle(
         if (span := of_table["expire_after"]) and not config.event_time:
             raise UserError(f"table {name!r} has expire_after={span}, but {NO_EVENT_TIME}")
         most = of_table["max_rows"]
-        if most and most // config.num_ps < LEAST_SHARE:
+        if most and most // servers < LEAST_SHARE:
             raise UserError(
-                f"table {name!r} has max_rows={most}, which leaves {most // config.num_ps} rows to "
-                f"each of --num-ps {config.num_ps}; a server needs {LEAST_SHARE} at least: set "
-                f"max_rows to {LEAST_SHARE * config.num_ps} or more, or use fewer servers"
+                f"table {name!r} has max_rows={most}, which leaves {most // servers} rows to "
+                f"each of --servers {servers}; a server needs {LEAST_SHARE} at least: set "
+                f"max_rows to {LEAST_SHARE * servers} or more, or use fewer servers"
             )

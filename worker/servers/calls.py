@@ -331,6 +331,6 @@ def _check_slices(trainable: int, state: int, servers: int) -> None:
     if -(-size // servers) > LARGEST_SLICE_BYTES:
         raise UserError(
             f"the model's dense variables have {trainable + state:,} elements ({size / 1e9:.1f} GB)"
-            f"; one server holds {LARGEST_SLICE_BYTES / 1e9:.1f} GB of them at most. Use --num-ps "
+            f"; one server holds {LARGEST_SLICE_BYTES / 1e9:.1f} GB of them at most. Use --servers "
             f"{-(-size // LARGEST_SLICE_BYTES)} or more, or shoal.layers.Embedding for large tables"
         )

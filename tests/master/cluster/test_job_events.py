@@ -9,7 +9,7 @@ from tests.master.strategies import config, exited, finish_next, w
 
 
 def test_a_start_a_server_that_dies_and_a_lost_log_are_told_once():
-    job = Job(config(num_workers=1, num_ps=2))
+    job = Job(config(workers="1", servers="2"))
     job.begin(0.0)
     seen = [Seen.of(job, 0.0)]
 

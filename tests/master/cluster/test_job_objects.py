@@ -67,7 +67,7 @@ def objects():
         configuration = client.Configuration()
         configuration.host = address
         api = client.ApiClient(configuration)
-        yield JobObjects(api, "space", config(num_ps=3), {}, "uid"), world
+        yield JobObjects(api, "space", config(servers="3"), {}, "uid"), world
 
 
 def test_the_budget_follows_the_servers_of_now(objects):

@@ -33,7 +33,7 @@ def report(job, worker, task, outcome=None):
 
 
 def test_it_goes_on_with_it_once_the_one_before_is_reported():
-    job = begun(FOUR, num_workers=1)
+    job = begun(FOUR, workers="1")
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     assert ahead(job, w(0), first) == second  # the answer was lost
@@ -51,7 +51,7 @@ def test_it_goes_on_with_it_once_the_one_before_is_reported():
 
 
 def test_a_dead_workers_two_tasks_go_back_each_as_far_as_it_was_not_done():
-    job = begun(FOUR, num_workers=1, num_ps=2)
+    job = begun(FOUR, workers="1", servers="2")
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     job.process_exited(exited(w(0)), 2.0)
@@ -70,7 +70,7 @@ def test_a_dead_workers_two_tasks_go_back_each_as_far_as_it_was_not_done():
 
 
 def test_the_last_tasks_go_to_who_is_free_first():
-    job = begun(FOUR, num_workers=2)
+    job = begun(FOUR, workers="2")
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     take(job, w(1))
@@ -84,7 +84,7 @@ def test_an_evaluation_that_is_due_comes_first():
     job = begun(
         DataDescribed((Source("t", 40),), (Source("v", 10),)),
         evaluation_steps=2,
-        num_workers=1,
+        workers="1",
         validation_data="v.csv",
     )
     first = take(job, w(0))
@@ -113,12 +113,12 @@ def test_no_task_is_leased_ahead_of_an_evaluation_at_the_end_of_an_epoch():
 
 
 def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():
-    job = begun(FOUR, num_workers=1)
+    job = begun(FOUR, workers="1")
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     report(job, w(0), first, Failure(pb.INTERNAL, "oops", ""))
     assert job.leases.held(w(0)) == first  # until it is fenced: the worker is taken for dead
-    job = begun(FOUR, num_workers=1, max_bad_records=40)
+    job = begun(FOUR, workers="1", max_bad_records=40)
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     report(job, w(0), first, Failure(pb.USER_CODE, "oops", "", first.span))
@@ -131,7 +131,7 @@ def report_and_ask(job, worker, task, held):
 
 
 def test_the_one_after_is_leased_with_the_report_as_by_a_call_of_its_own():
-    apart, together = begun(FOUR, num_workers=1), begun(FOUR, num_workers=1)
+    apart, together = begun(FOUR, workers="1"), begun(FOUR, workers="1")
     for job in (apart, together):
         ahead(job, w(0), take(job, w(0)))
     while (first := apart.leases.held(w(0))) is not None:
@@ -151,7 +151,7 @@ def test_the_one_after_is_leased_with_the_report_as_by_a_call_of_its_own():
 
 
 def test_a_report_that_is_refused_leases_nothing():
-    job = begun(FOUR, num_workers=1)
+    job = begun(FOUR, workers="1")
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     with pytest.raises(WireError, match="does not hold"):

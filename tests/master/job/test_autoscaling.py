@@ -30,9 +30,9 @@ class Played:
     ):
         self._slow = slow
         self._room = room
-        fields = {"autoscale": "on", "workers": "1:8", "scale_seconds": 10.0} | fields
+        fields = {"workers": "1:8", "scale_seconds": 10.0} | fields
         self.events = []
-        self.config = config(num_ps=1, **fields)
+        self.config = config(servers="1", **fields)
         self.job = RecordedJob(self.config, self.events.append)
         register(self.job, data)
         self.now = 1.0
@@ -152,7 +152,7 @@ def test_a_worker_that_dies_spoils_the_window_and_no_more():
 
 
 def test_the_time_of_an_evaluation_does_not_count():
-    played = Played(knee, num_workers=3)
+    played = Played(knee, workers="3:8")
     # Slower by a third for half of the time, as one of them evaluates.
     for _ in range(20):
         played.seconds(6)
@@ -170,8 +170,8 @@ def test_dry_says_it_once_and_changes_nothing():
     assert not played.job.record.scalings
 
 
-def test_off_is_off():
-    played = Played(knee, autoscale="off", workers="")
+def test_a_number_stays():
+    played = Played(knee, workers="1")
     played.seconds(200)
     assert played.wanted == 1
 
@@ -194,7 +194,7 @@ def test_a_job_that_ends_soon_gets_no_more_workers():
 
 
 def test_it_waits_for_training():
-    job = RecordedJob(config(autoscale="on", workers="1:4"), lambda _: None)
+    job = RecordedJob(config(workers="1:4"), lambda _: None)
     register(job)
     assert take(job, w(0)).kind == pb.DESCRIBE_DATA
     for now in range(100):
@@ -205,34 +205,32 @@ def test_it_waits_for_training():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"autoscale": "on"}, "--autoscale on needs --workers LEAST:MOST"),
-        ({"workers": "1:4"}, "--workers works only with --autoscale"),
-        ({"autoscale": "on", "workers": "4"}, "--workers must be LEAST:MOST"),
-        ({"autoscale": "on", "workers": "4:1"}, "--workers must be LEAST:MOST"),
-        ({"autoscale": "on", "workers": "0:1"}, "--workers must be LEAST:MOST"),
-        ({"autoscale": "on", "workers": "2:4"}, "must be within --workers 2:4"),
-        ({"autoscale": "on", "workers": "1:4", "scale_efficiency": 2.0}, "at most 1, not 2.0"),
-        ({"autoscale": "yes", "workers": "1:4"}, "--autoscale must be one of off, on, dry"),
-        ({"max_cpu": 4.0}, "--max-cpu works only with --autoscale"),
-        ({"max_memory": "4Gi"}, "--max-memory works only with --autoscale"),
-        ({"autoscale": "on", "workers": "1:4", "max_cpu": 4.0}, "add --image, or leave them out"),
+        ({"autoscale": "dry"}, "--autoscale dry works only where the job changes its numbers"),
+        ({"workers": "1:4", "command": "evaluate"}, "--workers 1:4: shoal evaluate does not"),
+        ({"workers": "4:1"}, "--workers must be a number from 1, such as 4, or the least and"),
+        ({"workers": "0:1"}, "such as 1:8, not '0:1'"),
+        ({"workers": "0"}, "--workers must be a number from 1"),
+        ({"servers": ":"}, "--servers must be a number from 1"),
+        ({"workers": "1:4", "scale_efficiency": 2.0}, "at most 1, not 2.0"),
+        ({"autoscale": "yes", "workers": "1:4"}, "--autoscale must be one of on, dry"),
+        ({"max_cpu": 4.0}, "--max-cpu works only where the job changes"),
+        ({"max_memory": "4Gi"}, "--max-memory works only where the job changes"),
+        ({"workers": "1:4", "max_cpu": 4.0}, "add --image, or leave them out"),
         (
-            {"autoscale": "on", "workers": "1:4", "image": "shoal", "max_memory": "much"},
+            {"workers": "1:4", "image": "shoal", "max_memory": "much"},
             "--max-memory must be an amount of memory, such as 256Gi, not 'much'",
         ),
         (
-            {"autoscale": "on", "workers": "1:4", "image": "shoal", "max_cpu": 1.4},
-            "--max-cpu: --num-workers 1 and --num-ps 1, with which the job begins, request more",
+            {"workers": "1:4", "image": "shoal", "max_cpu": 1.4},
+            "--max-cpu: --workers 1 and --servers 1, with which the job begins, request more",
         ),
         (
             {
-                "autoscale": "on",
                 "workers": "1:4",
-                "num_workers": 2,
                 "evaluation_workers": 1,
                 "validation_data": "v.csv",
             },
-            "at least 2 workers are needed",
+            r"--evaluation-workers \(1\) must be below --workers \(1\)",
         ),
     ],
 )
@@ -259,7 +257,7 @@ def test_as_many_workers_as_the_budget_allows_and_no_more(cpu, memory, servers, 
 
 
 def test_no_more_workers_are_tried_than_the_budget_allows():
-    fields = {"image": "shoal", "autoscale": "on", "workers": "1:8", "scale_seconds": 1.0}
+    fields = {"image": "shoal", "workers": "1:8", "scale_seconds": 1.0}
     job = config(max_cpu=3.5, worker_resource_request="cpu=1", **fields)
     scaler = Autoscaler(job)
     scaler.look(begun(**fields).members, lambda: None, 0.0, job.budget.most_workers(1))
@@ -271,6 +269,6 @@ def test_no_more_workers_are_tried_than_the_budget_allows():
 def test_workers_that_evaluate_keep_nobody_from_measuring_the_others():
     data = DataDescribed((Source("t", 10**7),), (Source("v", 100),))
     fields = {"evaluation_workers": 1, "validation_data": "v", "evaluation_steps": 100000}
-    played = Played(knee, data=data, workers="3:8", num_workers=3, **fields)
+    played = Played(knee, data=data, workers="3:8", **fields)
     played.seconds(60, evaluating=(w(0),))
     assert played.wanted > 3

@@ -126,7 +126,7 @@ def test_the_last_checkpoint_is_of_the_best_evaluation_that_ends_after_training(
     rules = pb.TrainingRules(checkpoint=pb.BestRule(monitor="auc", maximize=True))
     data = DataDescribed((Source("t", 40),), (Source("v", 10),), rules=rules)
     job = begun(
-        data, validation_data="v", evaluation_steps=5, checkpoint_seconds=1000.0, num_workers=2
+        data, validation_data="v", evaluation_steps=5, checkpoint_seconds=1000.0, workers="2"
     )
     finish_next(job, w(0), Done(), version=6)
     assert finish_next(job, w(0), StatesComputed(pb.MetricStates())).kind == pb.EVALUATE
@@ -323,7 +323,7 @@ def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
 
 
 def test_a_server_asks_for_a_checkpoint_of_its_log():
-    job = begun(TRAINING, durability="log", checkpoint_seconds=1000.0, num_ps=2)
+    job = begun(TRAINING, durability="log", checkpoint_seconds=1000.0, servers="2")
     job.tick(1.0)
     asking = pb.ServerStatus(wants_checkpoint=True)
     job.servers.answered(ServerId(1), asking)
@@ -441,12 +441,12 @@ def test_a_new_master_goes_on_saving_the_model():
 
 def resumed_on(job, servers, restored, now):
     """The job goes on from a checkpoint, with so many servers."""
-    job.resumed(f"at {now}", {"num_ps": servers}, restored, (), (), now, "", ((),) * 2)
+    job.resumed(f"at {now}", {"servers": str(servers)}, restored, (), (), now, "", ((),) * 2)
     job.take_instructions()
 
 
 def test_with_another_number_of_servers_older_checkpoints_are_given_up():
-    job = begun(TRAINING, num_ps=2, checkpoint_steps=10, keep_checkpoint_max=3)
+    job = begun(TRAINING, servers="2", checkpoint_steps=10, keep_checkpoint_max=3)
     for number in (1, 2, 3):
         job.checkpoint_begun(1.0)
         job.checkpoint_taken(taken(number), False, 1.0)
@@ -466,7 +466,7 @@ def test_with_another_number_of_servers_older_checkpoints_are_given_up():
 
 
 def test_a_checkpoint_is_not_offered_again_to_a_server_that_found_it_damaged():
-    job = begun(TRAINING, num_ps=2, checkpoint_steps=10)
+    job = begun(TRAINING, servers="2", checkpoint_steps=10)
     for number in (1, 2):
         job.checkpoint_begun(1.0)
         job.checkpoint_taken(taken(number), False, 1.0)

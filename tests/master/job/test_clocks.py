@@ -33,7 +33,7 @@ def test_the_slowest_is_the_least_of_those_who_train_and_never_falls(events):
 
 def two_in_training(**changes):
     training = DataDescribed((Source("t", 60),), (Source("v", 10),))
-    job = begun(training, num_workers=2, validation_data="v", **changes)
+    job = begun(training, workers="2", validation_data="v", **changes)
     for index in range(2):
         take(job, w(index))
     return job

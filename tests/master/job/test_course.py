@@ -36,7 +36,7 @@ def evaluate(job: Job) -> None:
 
 
 def test_the_last_pushes_of_training_start_no_round_beside_the_last():
-    job = begun(DATA, validation_data="v", evaluation_steps=5, num_workers=2)
+    job = begun(DATA, validation_data="v", evaluation_steps=5, workers="2")
     first = take(job, w(0))
     last = take(job, w(1))
     job.heartbeat(w(0), 0, Heartbeat(first.id, 5, version=6), 1.0)
@@ -50,7 +50,7 @@ def test_the_last_pushes_of_training_start_no_round_beside_the_last():
 @pytest.mark.parametrize("left", ["a task", "an epoch", "a dead worker's rest"])
 def test_a_round_starts_while_there_is_something_left_to_train(left):
     epochs = 2 if left == "an epoch" else 1
-    job = begun(DATA, validation_data="v", evaluation_steps=5, num_workers=2, epochs=epochs)
+    job = begun(DATA, validation_data="v", evaluation_steps=5, workers="2", epochs=epochs)
     task = take(job, w(0))
     if left != "a task":
         take(job, w(1))

@@ -25,7 +25,7 @@ GRACE = 28.0
 
 
 def world(**changes):
-    fields = {"num_ps": 3, "durability": "checkpoint", "relaunch_limit": 0}
+    fields = {"servers": "3", "durability": "checkpoint", "relaunch_limit": 0}
     return World(**(fields | changes))
 
 
@@ -191,7 +191,7 @@ def test_a_server_that_dies_while_its_rows_move_is_started_again_where_it_was():
 
 
 def test_servers_leave_one_after_the_other_and_come_back_as_they_can():
-    job = world(num_ps=4)
+    job = world(servers="4")
     departed(job, 2)
     departed(job, 1)
     assert job.job.moves.routing.absent == (1, 2)

@@ -57,7 +57,7 @@ def test_slow_data_and_a_slow_feed():
     )
     assert "Parquet instead of CSV" in told.advice
     # Without the input a step would take half of the time: 0.9 / 0.45.
-    assert told.advice.endswith("--num-workers 2 (up to about +100%)")
+    assert told.advice.endswith("--workers 2 (up to about +100%)")
     told = found(worker(**BALANCED | {"read": 0.1, "feed": 0.8, "wait_for_data": 0.5}))
     assert told.bound_by == Bound.FEED
     assert told.advice.startswith("do less in feed, or write feed_batch; ")
@@ -71,7 +71,7 @@ def test_a_module_that_has_feed_batch_is_not_told_to_write_it():
     )
     assert told.advice == (
         "fewer or cheaper operations in feed_batch, or a larger --batch-size; "
-        "or feed in more workers: --num-workers 2 (up to about +100%)"
+        "or feed in more workers: --workers 2 (up to about +100%)"
     )
     short = found(worker(read=0.1, feed_batch=0.8, step=0.4, steps=5000), batch_size=32)
     assert short.bound_by == Bound.FEED  # and not too small minibatches: each takes 16 ms
@@ -105,7 +105,7 @@ def test_a_machine_whose_cores_are_in_use_gets_no_more_processes(shares, cores, 
 def test_a_gain_is_no_larger_than_the_machine_has_cores_for():
     shares = BALANCED | {"feed": 0.8, "wait_for_data": 0.5}
     told = found(worker(**shares), machine_cores=2, cores_in_use=1.6)
-    assert told.advice.endswith("--num-workers 2 (up to about +25%)")
+    assert told.advice.endswith("--workers 2 (up to about +25%)")
 
 
 def test_the_use_of_cores_is_that_of_training():
@@ -127,7 +127,7 @@ def test_starved_servers_and_slow_answers_of_idle_ones():
         "a step waits for pulls for 68% of the time while the busiest server uses 96% of a core"
     )
     # The pulls of three servers take 0.63, which is less than the 0.67 of a step.
-    assert told.advice == "--num-ps 3, if there is a core for each (up to about +40%)"
+    assert told.advice == "--servers 3, if there is a core for each (up to about +40%)"
     told = found(worker(**shares), cores=[0.1, 0.05], servers=2)
     assert told.bound_by == Bound.CALLS
     assert told.evidence.endswith("and the busiest server uses 10% of a core")
@@ -140,7 +140,7 @@ def test_without_a_pipeline_the_parts_follow_one_another():
     assert told.bound_by == Bound.SERVERS
     assert told.evidence.startswith("pulls and pushes take 65% of the workers' time while")
     # Twice as many servers halve the 65%: 1 / (1 - 0.325).
-    assert told.advice == "--num-ps 2, if there is a core for each (up to about +50%)"
+    assert told.advice == "--servers 2, if there is a core for each (up to about +50%)"
     assert found(worker(**shares), cores=[0.9]).bound_by == Bound.NOTHING
 
 
@@ -203,7 +203,7 @@ def test_workers_that_wait_for_one_another():
 
 
 def test_a_job_judges_all_incarnations_of_its_workers_and_the_servers_while_it_trained():
-    job = begun(DataDescribed(training=(Source("t", 60),)), num_workers=1)
+    job = begun(DataDescribed(training=(Source("t", 60),)), workers="1")
     assert diagnosis(job).bound_by == Bound.UNKNOWN
     for seconds, cpu in ((10.0, 3.0), (14.0, 6.0)):
         told = pb.ServerStatus(seconds=seconds, cpu_seconds=cpu)
@@ -228,7 +228,7 @@ def broken(_):
 def test_a_diagnosis_that_fails_costs_a_log_line(monkeypatch, caplog):
     monkeypatch.setattr(status, "diagnose", broken)
     monkeypatch.setattr(status, "_told", set())
-    job = begun(DataDescribed(training=(Source("t", 60),)), num_workers=1)
+    job = begun(DataDescribed(training=(Source("t", 60),)), workers="1")
     assert not status_message(job, 1.0).HasField("diagnosis")
     result = result_of(job, 2.0)
     assert result["diagnosis"] is None
@@ -238,7 +238,7 @@ def test_a_diagnosis_that_fails_costs_a_log_line(monkeypatch, caplog):
 
 
 def test_times_that_are_no_numbers_cost_no_more_than_the_diagnosis():
-    job = begun(DataDescribed(training=(Source("t", 60),)), num_workers=2)
+    job = begun(DataDescribed(training=(Source("t", 60),)), workers="2")
     for worker_, value in ((w(0), float("nan")), (w(1), float("inf"))):
         stages = dict.fromkeys(("training", "read", "pull", "step"), value)
         job.heartbeat(worker_, 0, Heartbeat(0, 0, stage_seconds=stages, steps_done=50), 2.0)

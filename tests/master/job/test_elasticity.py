@@ -46,13 +46,13 @@ def draining(job):
 
 
 def test_fewer_workers_are_asked_to_end_and_do_not_come_back():
-    job = begun(num_workers=3)
+    job = begun(workers="3")
     job.take_instructions()
     job.scale(1, 1.0)
     assert draining(job) == [Start(w(1), 0), Start(w(2), 0)]
     for worker in (1, 2):
         job.process_exited(exited(w(worker)), 2.0)
-        job.fenced(w(worker), 0, [AppliedPush(0, 0, 0)] * job.config.num_ps, 2.0)
+        job.fenced(w(worker), 0, [AppliedPush(0, 0, 0)] * job.config.num_servers, 2.0)
     assert not [i for i in job.take_instructions() if isinstance(i, StartProcess)]
     assert job.members.workers[w(1)].deaths == 0
     assert "worker-1 left" in " ".join(job.record.messages)
@@ -64,9 +64,9 @@ def test_fewer_workers_are_asked_to_end_and_do_not_come_back():
 
 
 def test_training_waits_for_the_least_workers_once():
-    job = Job(config(num_workers=3, min_workers=2))
+    job = Job(config(workers="3", min_workers=2))
     job.begin(0.0)
-    for index in range(job.config.num_ps):
+    for index in range(job.config.num_servers):
         job.server_registered(ServerId(index), 0, f"ps-{index}", 0.0)
     job.worker_registered(w(0), 0, 0.0)
     finish_next(job, w(0), DATA)
@@ -79,17 +79,17 @@ def test_training_waits_for_the_least_workers_once():
 
 
 def test_what_the_cluster_took_away_does_not_use_up_a_restart():
-    job = begun(num_workers=1, relaunch_limit=0)
+    job = begun(workers="1", relaunch_limit=0)
     lost = replace(exited(w(0)), why="its pod was preempted", counted=False)
     job.process_exited(lost, 1.0)
-    job.fenced(w(0), 0, [AppliedPush(0, 0, 0)] * job.config.num_ps, 1.0)
+    job.fenced(w(0), 0, [AppliedPush(0, 0, 0)] * job.config.num_servers, 1.0)
     assert not job.ended
     assert job.members.workers[w(0)].incarnation == 1
 
 
 def test_the_wish_outlives_the_master():
     events = []
-    job = RecordedJob(config(num_workers=2), events.append)
+    job = RecordedJob(config(workers="2"), events.append)
     job.begin(0.0)
     job.scale(3, 1.0)
     job.process_waits(Start(w(2), 0), "Unschedulable: no room", 1.0)
@@ -105,7 +105,7 @@ STATES = StatesComputed(
         metrics=[pb.MetricState(name="m", variables=[pb.DoubleArray(shape=[1], values=[1.0])])]
     )
 )
-LAST_PHASES = {"num_workers": 3, "validation_data": "v.csv", "output": "out"}
+LAST_PHASES = {"workers": "3", "validation_data": "v.csv", "output": "out"}
 
 
 def started(job):
@@ -128,7 +128,7 @@ def ends(job, worker, incarnation=0, now=3.0):
     """A worker's process ends of itself, and is fenced."""
     of_itself = {"code": 0, "signal_number": None}
     job.process_exited(exited(w(worker), incarnation, **of_itself), now)
-    job.fenced(w(worker), incarnation, [None] * job.config.num_ps, now)
+    job.fenced(w(worker), incarnation, [None] * job.config.num_servers, now)
 
 
 def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
@@ -160,7 +160,7 @@ def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
 
 
 def test_nobody_is_given_back_while_there_may_be_work_for_all():
-    _, job = evaluating(num_workers=2)
+    _, job = evaluating(workers="2")
     take(job, w(0))
     take(job, w(1))
     saving = begun(TRAINED, **(LAST_PHASES | {"checkpoint_steps": 5}))
@@ -185,14 +185,14 @@ def test_who_is_given_back_is_expected_no_more():
 
 @pytest.mark.parametrize("dies", ["killed", "of itself"])
 def test_one_that_dies_at_the_export_is_started_anew_and_nobody_else(dies):
-    _, job = evaluating(Phase.EXPORTING, num_workers=2, validation_data="")
+    _, job = evaluating(Phase.EXPORTING, workers="2", validation_data="")
     export = take(job, w(0))
     assert isinstance(job.task_wanted(w(1), 0, 2.0), Finished)
     ends(job, 1)
     job.take_instructions()
     end = {} if dies == "killed" else {"code": 3, "signal_number": None}
     job.process_exited(exited(w(0), **end), 3.0)
-    job.fenced(w(0), 0, [None] * job.config.num_ps, 3.0)
+    job.fenced(w(0), 0, [None] * job.config.num_servers, 3.0)
     assert started(job) == [Start(w(0), 1)]
     job.worker_registered(w(0), 1, 4.0)
     again = finish_next(job, w(0), Done(), incarnation=1, now=4.0)
@@ -201,7 +201,7 @@ def test_one_that_dies_at_the_export_is_started_anew_and_nobody_else(dies):
 
 
 def test_those_that_were_given_back_come_again_when_records_are_trained_again():
-    _, job = evaluating(num_workers=3)
+    _, job = evaluating(workers="3")
     take(job, w(0))
     take(job, w(1))
     job.task_wanted(w(2), 0, 2.0)
@@ -217,7 +217,7 @@ def test_those_that_were_given_back_come_again_when_records_are_trained_again():
 
 
 def test_one_that_has_not_ended_yet_comes_again_when_it_has():
-    _, job = evaluating(num_workers=3)
+    _, job = evaluating(workers="3")
     take(job, w(0))
     take(job, w(1))
     job.task_wanted(w(2), 0, 2.0)
@@ -234,7 +234,7 @@ def test_one_that_has_not_ended_yet_comes_again_when_it_has():
 def test_predictions_give_back_all_but_those_at_the_last_tasks():
     described = DataDescribed(prediction=(Source("p", 20),))
     values = {"command": "predict", "prediction_data": "p", "restore_from": "m", "output": "o"}
-    job = begun(described, num_workers=3, training_data="", **values)
+    job = begun(described, workers="3", training_data="", **values)
     assert job.phases.phase == Phase.PREDICTING
     last = take(job, w(0))
     finish_next(job, w(1), Done())

@@ -21,7 +21,7 @@ FIELDS = {"evaluation_steps": 2, "evaluation_workers": 1, "validation_data": "v.
 
 
 def job_with(workers=3):
-    return begun(DATA, num_workers=workers, **FIELDS)
+    return begun(DATA, workers=str(workers), **FIELDS)
 
 
 def wanted(job, worker):
@@ -86,8 +86,8 @@ def test_all_evaluate_when_training_is_over():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"num_workers": 2, "evaluation_workers": 2}, r"\(2\) must be below --num-workers \(2\)"),
-        ({"num_workers": 2, "validation_data": ""}, "needs --validation-data"),
+        ({"workers": "2", "evaluation_workers": 2}, r"\(2\) must be below --workers \(2\)"),
+        ({"workers": "2", "validation_data": ""}, "needs --validation-data"),
     ],
 )
 def test_evaluation_workers_that_cannot_be_are_refused(fields, message):
@@ -96,4 +96,4 @@ def test_evaluation_workers_that_cannot_be_are_refused(fields, message):
 
 
 def test_synchronous_updates_wait_for_those_that_train():
-    assert config(num_workers=3, sync=True, **FIELDS).gradients_per_update == 2
+    assert config(workers="3", sync=True, **FIELDS).gradients_per_update == 2

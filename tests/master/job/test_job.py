@@ -85,7 +85,7 @@ def test_every_planned_step_is_allowed_and_ended_phases_have_none():
 
 
 def test_all_processes_are_started_at_once_and_workers_wait_for_servers():
-    job = Job(config(num_workers=2, num_ps=2))
+    job = Job(config(workers="2", servers="2"))
     job.begin(0.0)
     starts = [i.start for i in job.take_instructions() if isinstance(i, StartProcess)]
     assert sorted(map(str, starts)) == ["ps-0.0", "ps-1.0", "worker-0.0", "worker-1.0"]
@@ -98,7 +98,7 @@ def test_all_processes_are_started_at_once_and_workers_wait_for_servers():
 
 
 def test_while_one_worker_describes_the_data_others_wait():
-    job = begun(num_workers=2)
+    job = begun(workers="2")
     assert take(job, w(0)).kind == pb.DESCRIBE_DATA
     assert isinstance(job.task_wanted(w(1), 0, 1.0), Wait)
 
@@ -159,7 +159,7 @@ def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():
 
 
 def test_silence_while_the_master_itself_stood_still_is_nobodys():
-    job = begun(TRAINING, num_workers=2, worker_timeout_seconds=30.0, server_timeout_seconds=60.0)
+    job = begun(TRAINING, workers="2", worker_timeout_seconds=30.0, server_timeout_seconds=60.0)
     take(job, w(0), now=5.0)
     job.task_wanted(w(1), 0, 8.0)
     job.members.servers[ServerId(0)].answered = 9.0
@@ -235,7 +235,7 @@ def test_a_clock_that_is_in_doubt_is_a_message_and_so_is_its_end():
 
 
 def test_evaluation_goes_before_training_and_once_per_task():
-    job = begun(WITH_VALIDATION, validation_data="v", evaluation_steps=5, num_workers=2)
+    job = begun(WITH_VALIDATION, validation_data="v", evaluation_steps=5, workers="2")
     finish_next(job, w(0), Done(), version=6)
     evaluate = take(job, w(0))
     assert (evaluate.kind, evaluate.evaluation) == (pb.EVALUATE, 1)
@@ -249,7 +249,7 @@ def test_evaluation_goes_before_training_and_once_per_task():
 
 
 def test_metric_states_that_do_not_match_fail_the_job():
-    job = begun(WITH_VALIDATION, validation_data="v", num_workers=2)
+    job = begun(WITH_VALIDATION, validation_data="v", workers="2")
     for _ in range(2):
         finish_next(job, w(0), Done())
     finish_next(job, w(0), NO_STATES)
@@ -281,7 +281,7 @@ def test_metric_states_that_no_message_holds_fail_the_job_by_the_metrics_name(mo
 
 @pytest.mark.parametrize("kind", [pb.USER_ERROR, pb.USER_CODE])
 def test_a_failure_of_the_users_ends_the_job_at_once(kind):
-    job = begun(TRAINING, num_workers=2)
+    job = begun(TRAINING, workers="2")
     take(job, w(0))
     # Of tracing, say: no record is at fault, so no other worker could do better.
     failure = Failure(kind, "feed failed", "Traceback ...")
@@ -332,7 +332,7 @@ def test_the_throughput_is_never_negative_where_records_are_trained_again():
 
 
 def test_throughput_and_versions_and_staleness():
-    job = begun(TRAINING, num_ps=2)
+    job = begun(TRAINING, servers="2")
     for server, version in ((0, 10), (1, 12)):
         staleness = pb.Distribution(buckets=[1, 1, 2], count=4, sum=6.0, maximum=3 - server)
         job.servers.answered(

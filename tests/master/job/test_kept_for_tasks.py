@@ -50,7 +50,7 @@ class Worked:
 
     def __init__(self, **changes):
         self.job = begun(
-            DataDescribed(training=(Source("t", TASKS * 10),)), num_workers=WORKERS, **changes
+            DataDescribed(training=(Source("t", TASKS * 10),)), workers=str(WORKERS), **changes
         )
         self.done = 0
         for index in range(WORKERS):
@@ -93,7 +93,7 @@ def test_with_checkpoints_a_job_of_many_tasks_keeps_as_much_as_one_of_few():
 def test_a_job_of_many_deaths_keeps_as_much_as_one_of_few():
     """Each worker dies in its first task; most had pushed more than they had told."""
     changes = {"relaunch_limit": DEATHS, "checkpoint_steps": 1, "keep_checkpoint_max": 2}
-    job = RecordedJob(config(num_ps=SERVERS, epochs=DEATHS, **changes), lambda _: None)
+    job = RecordedJob(config(servers=str(SERVERS), epochs=DEATHS, **changes), lambda _: None)
     register(job, DataDescribed(training=(Source("t", 1_000),)))
     incarnation, sizes = 0, {}
     for deaths in range(1, DEATHS + 1):

@@ -114,7 +114,7 @@ def test_a_server_is_started_gets_its_share_and_is_then_one_of_all():
 
 
 def test_any_server_but_one_can_leave_where_logs_are_in_files():
-    world = World(num_ps=3)
+    world = World(servers="3")
     world.moved(1)
     assert shares(world.job) == [16384]
     assert world.job.moves.routing.dense == 1
@@ -123,7 +123,7 @@ def test_any_server_but_one_can_leave_where_logs_are_in_files():
 
 
 def test_a_keeper_of_logs_leaves_when_a_checkpoint_has_what_it_keeps():
-    world = World(num_ps=4, durability="log", log_place="peer")
+    world = World(servers="4", durability="log", log_place="peer")
     job = world.job
     world.want(2)
     (move,) = world.instructions()
@@ -151,7 +151,7 @@ def test_a_keeper_of_logs_leaves_when_a_checkpoint_has_what_it_keeps():
 
 
 def test_the_last_servers_leave_and_come_again_as_other_incarnations():
-    world = World(num_ps=2, durability="log", log_place="peer")
+    world = World(servers="2", durability="log", log_place="peer")
     world.moved(4)
     made = world.moved(3)
     assert made == [TerminateProcess(Start(ServerId(3), 0))]
@@ -271,7 +271,7 @@ def test_rows_move_when_the_servers_have_said_what_they_have_of_a_dead_worker():
 
 
 def test_equal_shares_by_what_slots_are_asked_for():
-    world = World(num_ps=2)
+    world = World(servers="2")
     weights = np.full(16384, 1 / 16384)
     assert not world.job.rebalance(weights, 2.0)
     weights[:100] += 0.005
@@ -300,7 +300,7 @@ def test_a_job_that_is_resumed_has_its_first_number_of_servers():
 
 
 def test_more_servers_may_be_wanted_while_others_are_about_to_leave():
-    world = World(num_ps=3)
+    world = World(servers="3")
     table = world.wanted(1)
     world.job.move_begun(table, 2.0)
     world.job.scale_servers(3, "", 2.0)
@@ -319,7 +319,7 @@ class AtServers(World):
     """Servers that keep each other's logs. used: of 10 GiB, of which 6 are rows."""
 
     def __init__(self, used, servers=2, **changes):
-        super().__init__(num_ps=servers, durability="log", log_place="peer", **changes)
+        super().__init__(servers=str(servers), durability="log", log_place="peer", **changes)
         self.used = used
 
     def tell(self):
@@ -450,7 +450,7 @@ def test_a_move_has_the_turn_after_a_checkpoint_that_is_due_again_at_once():
 
 
 def test_a_server_that_waits_for_a_checkpoint_goes_before_a_move():
-    world = World(num_ps=2)
+    world = World(servers="2")
     job = world.job
     world.want(3)
     assert job.server_draining(ServerId(1), 0, 2.0).outcome is None

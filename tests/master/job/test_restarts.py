@@ -27,7 +27,7 @@ def starts(job):
 def die(job, worker, incarnation, now, **end):
     """A worker ends, and is fenced."""
     job.process_exited(exited(w(worker), incarnation, **end), now)
-    job.fenced(w(worker), incarnation, [AppliedPush(0, 0, 0)] * job.config.num_ps, now)
+    job.fenced(w(worker), incarnation, [AppliedPush(0, 0, 0)] * job.config.num_servers, now)
 
 
 def test_failures_before_the_window_do_not_count():
@@ -42,7 +42,7 @@ def test_failures_before_the_window_do_not_count():
 
 
 def test_a_worker_that_fails_too_often_is_left_out_while_another_one_works():
-    job = begun(TRAINING, num_workers=3, relaunch_limit=1, relaunch_window_seconds=HOUR)
+    job = begun(TRAINING, workers="3", relaunch_limit=1, relaunch_window_seconds=HOUR)
     pauses = []
     for incarnation in range(5):
         die(job, 0, incarnation, 10.0 + incarnation)
@@ -73,7 +73,7 @@ def test_failures_of_a_server_before_the_window_do_not_count():
 
 
 def test_pauses_grow_and_end_with_a_quiet_time():
-    job = begun(TRAINING, num_workers=2, relaunch_limit=20)
+    job = begun(TRAINING, workers="2", relaunch_limit=20)
     now, pauses = 1.0, []
     for incarnation in range(8):
         die(job, 0, incarnation, now)
@@ -98,7 +98,7 @@ def test_an_end_that_does_not_count_makes_no_pause():
 
 
 def test_restarts_are_counted_by_role_and_reason():
-    job = begun(TRAINING, num_workers=4, num_ps=1, relaunch_limit=9)
+    job = begun(TRAINING, workers="4", servers="1", relaunch_limit=9)
     died = {"signal_number": None}
     die(job, 0, 0, 1.0, code=3, **died)
     die(job, 0, 1, 2.0)

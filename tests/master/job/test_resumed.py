@@ -20,7 +20,7 @@ class World:
 
     def __init__(self, data, **fields):
         self.data, self.version, self.incarnation = data, 0, 0
-        self.job = RecordedJob(config(**({"num_workers": 1} | fields)), lambda _: None)
+        self.job = RecordedJob(config(**({"workers": "1"} | fields)), lambda _: None)
         register(self.job, data)
         self.spans = []
 
@@ -136,7 +136,7 @@ def test_training_that_was_stopped_before_the_checkpoint_stays_so():
 
 
 def test_training_waits_for_its_workers_again():
-    job = RecordedJob(config(num_workers=2, min_workers=2), lambda _: None)
+    job = RecordedJob(config(workers="2", min_workers=2), lambda _: None)
     data = DataDescribed((Source("t", 400),))
     register(job, data)
     take(job, w(0))
@@ -152,7 +152,7 @@ def test_training_waits_for_its_workers_again():
 
 
 def test_workers_stay_while_data_of_the_last_evaluation_are_described():
-    job = RecordedJob(config(num_workers=3, validation_data="v"), lambda _: None)
+    job = RecordedJob(config(workers="3", validation_data="v"), lambda _: None)
     more = tuple(FoundSource(f"v{i}", 16.0) for i in range(2))
     data = DataDescribed((Source("t", 10),), (Source("v", 8),), more_validation=more)
     register(job, data)

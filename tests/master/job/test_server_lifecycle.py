@@ -24,7 +24,7 @@ TRAINING = DataDescribed(training=(Source("t", 20),))
 
 
 def test_a_hung_server_is_killed_once_and_started_again():
-    job = begun(TRAINING, num_ps=2, server_timeout_seconds=60.0)
+    job = begun(TRAINING, servers="2", server_timeout_seconds=60.0)
     job.members.servers[ServerId(1)].answered = 40.0
     job.members.servers[ServerId(0)].answered = 100.0
     job.members.workers[w(0)].last_seen = 100.0
@@ -57,7 +57,7 @@ def misses_it(job, worker, incarnation, now):
 
 
 def test_a_server_that_answers_the_master_and_no_worker_is_killed():
-    job = begun(TRAINING, num_ps=2, num_workers=2)
+    job = begun(TRAINING, servers="2", workers="2")
     assert KILLED not in misses_it(job, 0, 0, 10.0)
     assert KILLED in misses_it(job, 1, 0, 11.0)
     assert any(
@@ -72,7 +72,7 @@ def test_a_server_that_answers_the_master_and_no_worker_is_killed():
 
 
 def test_one_of_several_workers_may_have_a_network_of_its_own():
-    job = begun(TRAINING, num_ps=2, num_workers=2)
+    job = begun(TRAINING, servers="2", workers="2")
     for incarnation in range(4):
         assert KILLED not in misses_it(job, 0, incarnation, 10.0 * incarnation)
     finish_next(job, w(1), Done())  # the others reach it
@@ -80,7 +80,7 @@ def test_one_of_several_workers_may_have_a_network_of_its_own():
 
 
 def test_the_only_worker_has_to_miss_a_server_twice():
-    job = begun(TRAINING, num_ps=2, num_workers=1)
+    job = begun(TRAINING, servers="2", workers="1")
     assert KILLED not in misses_it(job, 0, 0, 10.0)
     assert KILLED in misses_it(job, 0, 1, 20.0)
 
@@ -88,7 +88,7 @@ def test_the_only_worker_has_to_miss_a_server_twice():
 def resumed(kept=(3, 4)):
     """A job of two servers that was resumed from the newest of its checkpoints."""
     events = []
-    job = RecordedJob(config(num_ps=2, num_workers=1, checkpoint_steps=5), events.append)
+    job = RecordedJob(config(servers="2", workers="1", checkpoint_steps=5), events.append)
     job.begin(0.0)
     for number in kept:
         job.checkpoint_taken(Taken(number, 7, 100, 0.1), False, 1.0)
@@ -142,7 +142,7 @@ def test_only_the_checkpoint_that_all_begin_with_can_be_refused():
 
 
 def test_a_dead_server_is_started_again_and_calls_wait_for_it():
-    job = begun(TRAINING, num_ps=2, num_workers=2)
+    job = begun(TRAINING, servers="2", workers="2")
     job.process_exited(exited(ServerId(1)), 1.0)
     job.process_exited(exited(ServerId(1)), 1.0)  # told twice
     assert job.take_instructions() == [StartProcess(Start(ServerId(1), 1))]
@@ -214,7 +214,7 @@ def test_a_server_that_registers_again_is_counted_once(restarted, late):
 
 
 def test_where_a_servers_log_is_and_when_none_protects_it():
-    job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, num_ps=2, relaunch_limit=9)
+    job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, servers="2", relaunch_limit=9)
     assert job.members.holder_of(ServerId(1), 2) == "host:0"
     job.process_exited(exited(ServerId(0)), 1.0)
     assert job.members.holder_of(ServerId(1), 2) == ""
@@ -247,7 +247,7 @@ def said_of_protection(job, answer, now):
 def test_the_time_of_a_server_that_dies_unprotected_counts_until_its_successor_is(
     deaths, protected
 ):
-    job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, num_ps=2, relaunch_limit=9)
+    job = begun(TRAINING, durability="log", checkpoint_seconds=9.0, servers="2", relaunch_limit=9)
     lost, whole = pb.ServerStatus(unprotected="its log is lost", absences=1), pb.ServerStatus()
     said_of_protection(job, lost, 10.0)
     for death in range(deaths):

@@ -12,7 +12,7 @@ from tests.master.strategies import begun, config
 
 TRAINING = DataDescribed(training=(Source("t", 400),))
 GB = 1 << 30
-PODS = {"image": "shoal", "autoscale": "on", "servers": "2:3", "scale_seconds": 10.0, "num_ps": 2}
+PODS = {"image": "shoal", "servers": "2:3", "scale_seconds": 10.0}
 
 
 def job_of(**changes):
@@ -76,7 +76,7 @@ def test_dry_only_says_so_once():
 
 
 @pytest.mark.parametrize(
-    ("changes", "wants"), [({}, True), ({"servers": "", "workers": "1:2"}, False)]
+    ("changes", "wants"), [({}, True), ({"servers": "2", "workers": "1:2"}, False)]
 )
 def test_it_decides_where_it_is_asked_to(changes, wants):
     assert ServerScaler(config(**(PODS | changes))).wants == wants

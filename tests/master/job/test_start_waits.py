@@ -13,7 +13,7 @@ IMAGE = "ErrImagePull: not found"
 
 
 def begun(**changes):
-    job = Job(config(num_workers=2, num_ps=2, **changes))
+    job = Job(config(workers="2", servers="2", **changes))
     job.begin(0.0)
     return job
 

@@ -12,7 +12,7 @@ DATA = DataDescribed(training=(Source("t", 60),))
 
 
 def test_a_worker_is_shown_with_its_task_and_its_deaths():
-    job = begun(DATA, num_workers=2)
+    job = begun(DATA, workers="2")
     task = take(job, w(1))
     beat = Heartbeat(task.id, 5, stage_seconds={"pull": 1.5}, waits_for="storage")
     job.heartbeat(w(1), 0, beat, 1.0)
@@ -28,7 +28,7 @@ def test_a_worker_is_shown_with_its_task_and_its_deaths():
 
 
 def test_a_server_is_shown_with_what_it_said_last():
-    job = begun(DATA, num_ps=2)
+    job = begun(DATA, servers="2")
     told = pb.ServerStatus(
         server=1,
         version=7,
@@ -47,7 +47,7 @@ def test_a_server_is_shown_with_what_it_said_last():
 
 
 def test_a_server_that_is_started_again_has_said_nothing_yet():
-    job = begun(DATA, num_ps=2)
+    job = begun(DATA, servers="2")
     job.servers.answered(ServerId(0), pb.ServerStatus(version=7))
     job.process_exited(exited(ServerId(0)), 2.0)
     view = status_message(job, 2.0).servers[0]

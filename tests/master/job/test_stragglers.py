@@ -1,4 +1,4 @@
-"""A worker that is far slower than the others is replaced, once, with --autoscale."""
+"""A worker that is far slower than the others is replaced, once, in a job that scales itself."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from shoal.master.journal.events import RecordedJob
 from tests.master.job.test_autoscaling import Played
 from tests.master.strategies import w
 
-FIXED = {"workers": "3:3", "num_workers": 3}
+FIXED = {"workers": "3:3"}
 
 
 def replacements(played):
@@ -61,9 +61,8 @@ def test_dry_says_so_once():
     assert incarnation(played, 1) == 0
 
 
-def test_nobody_is_replaced_without_autoscale_or_alone():
-    off = {"autoscale": "off", "workers": ""}
-    for fields in (off, {"workers": "1:1", "num_workers": 1}):
+def test_nobody_is_replaced_of_a_fixed_number_or_alone():
+    for fields in ({"workers": "3"}, {"workers": "1:1"}):
         played = with_slow_one(0, **fields)
         played.seconds(300)
         assert replacements(played) == []

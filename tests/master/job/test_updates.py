@@ -175,7 +175,7 @@ def test_the_order_of_a_sum_does_not_depend_on_who_came_first():
 def in_training(**changes):
     """A job of two workers, each with a task of 10 records in minibatches of 5."""
     data = DataDescribed((Source("t", 20),))
-    job = begun(data, **({"num_workers": 2, "sync": True} | changes))
+    job = begun(data, **({"workers": "2", "sync": True} | changes))
     return job, [take(job, w(index)) for index in range(2)]
 
 
@@ -242,7 +242,7 @@ def test_a_feed_that_shuffles_repeats_the_task_if_anything_of_it_was_admitted():
 def test_another_master_tells_the_servers_again_what_was_decided():
     events = []
     data = DataDescribed((Source("t", 20),))
-    job = RecordedJob(config(num_workers=2, sync=True), events.append)
+    job = RecordedJob(config(workers="2", sync=True), events.append)
     register(job, data)
     for index in range(2):
         task = take(job, w(index))
@@ -257,7 +257,7 @@ def test_another_master_tells_the_servers_again_what_was_decided():
     assert again.update_wanted(w(0), 0, 2.0) == 2
 
 
-LOGGED = {"durability": "log", "checkpoint_seconds": 9.0, "num_ps": 2}
+LOGGED = {"durability": "log", "checkpoint_seconds": 9.0, "servers": "2"}
 
 
 def back(job, update, held, server=1):
@@ -362,14 +362,14 @@ def test_too_few_workers_are_told_by_the_name_of_the_flag():
 
 
 def test_allreduce_is_synchronous_with_a_server_and_a_gradient_for_each_worker():
-    found = config(strategy="allreduce", num_workers=3).resolved()
-    assert (found.sync, found.num_ps, found.gradients_per_update) == (True, 3, 3)
+    found = config(strategy="allreduce", workers="3").resolved()
+    assert (found.sync, found.num_servers, found.gradients_per_update) == (True, 3, 3)
     assert found.resolved() == found
-    found = config(strategy="allreduce", num_workers=3, num_ps=2, grads_to_wait=4).resolved()
-    assert (found.num_ps, found.gradients_per_update) == (2, 4)
-    fields = {"num_workers": 3, "evaluation_workers": 1, "validation_data": "v.csv"}
+    found = config(strategy="allreduce", workers="3", servers="2", grads_to_wait=4).resolved()
+    assert (found.num_servers, found.gradients_per_update) == (2, 4)
+    fields = {"workers": "3", "evaluation_workers": 1, "validation_data": "v.csv"}
     found = config(strategy="allreduce", **fields).resolved()
-    assert (found.num_ps, found.gradients_per_update) == (2, 2)
+    assert (found.num_servers, found.gradients_per_update) == (2, 2)
 
 
 @pytest.mark.parametrize(

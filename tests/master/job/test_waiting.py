@@ -10,7 +10,7 @@ from tests.master.strategies import config, exited, finish_next, take, w
 
 
 def test_a_job_says_what_it_waits_for():
-    job = Job(config(num_workers=2, num_ps=2, min_workers=2))
+    job = Job(config(workers="2", servers="2", min_workers=2))
     job.begin(0.0)
 
     def told():
@@ -40,7 +40,7 @@ def test_a_job_says_what_it_waits_for():
 
 
 def test_what_servers_restore_is_told_with_how_far_it_is():
-    job = Job(config(num_ps=5))
+    job = Job(config(servers="5"))
     job.begin(0.0)
 
     def told():

@@ -32,7 +32,7 @@ TRAINING = DataDescribed(training=(Source("t", 20),))
 def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again():
     # 1. worker 0 holds a task; 2. its process dies; 3. the servers fence it;
     # 4. only then the rest is given out and a new incarnation started.
-    job = begun(TRAINING, num_workers=2, num_ps=2)
+    job = begun(TRAINING, workers="2", servers="2")
     task = take(job, w(0))
     job.heartbeat(w(0), 0, Heartbeat(task.id, 2), 1.0)
     job.process_exited(exited(w(0)), 2.0)
@@ -56,7 +56,7 @@ def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again
 
 
 def test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout():
-    job = begun(TRAINING, num_workers=2, worker_timeout_seconds=30.0)
+    job = begun(TRAINING, workers="2", worker_timeout_seconds=30.0)
     take(job, w(0), now=5.0)
     job.task_wanted(w(1), 0, 20.0)
     job.tick(35.0)
@@ -71,7 +71,7 @@ def test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout():
 
 
 def test_a_task_other_than_training_is_given_out_again_at_once():
-    job = begun(num_workers=2)
+    job = begun(workers="2")
     take(job, w(0))
     job.process_exited(exited(w(0)), 1.0)
     assert take(job, w(1)).kind == pb.DESCRIBE_DATA
@@ -118,7 +118,7 @@ def test_a_users_error_at_a_workers_start_ends_the_job_with_its_message():
 
 
 def test_workers_that_do_not_reach_a_server_are_replaced_without_limit():
-    job = begun(TRAINING, num_workers=1, relaunch_limit=0)
+    job = begun(TRAINING, workers="1", relaunch_limit=0)
     away = Failure(pb.SERVER_AWAY, "parameter server 0 has been out of reach for 9 s")
     for incarnation in range(5):
         now = 10.0 * incarnation

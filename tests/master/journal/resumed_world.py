@@ -131,8 +131,8 @@ class World:
     def configured(self):
         """The job's configuration."""
         return config(
-            num_workers=2,
-            num_ps=2,
+            workers="2",
+            servers="2",
             epochs=2,
             checkpoint_steps=1,
             max_bad_records=len(self.bad),
@@ -287,7 +287,7 @@ class World:
         self.servers = [Server(), Server()]
         if self.logs:
             self.do_logs_again()
-        changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 2, "relaunch_limit": 99}
+        changes = {"workers": str(self.draw.randint(1, 3)), "servers": "2", "relaunch_limit": 99}
         changes["max_bad_records"] = len(self.bad)
         given_up = []
         while True:

@@ -39,7 +39,7 @@ def audited(configuration, events):
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 400))
 @example(seed=323, steps=200)  # stopped during tasks of which a server had lost a part
 def test_every_job_adds_up_at_every_moment(seed, steps):
-    configuration = config(num_workers=3, num_ps=2, epochs=2, relaunch_limit=20)
+    configuration = config(workers="3", servers="2", epochs=2, relaunch_limit=20)
     world = RandomJob(configuration, seed)
     for _ in range(steps):
         world.step()
@@ -55,7 +55,7 @@ def test_every_job_adds_up_at_every_moment(seed, steps):
 
 def trained(note):
     """A job of 40 records whose first task was half applied when its worker died."""
-    job = RecordedJob(config(num_workers=2), note)
+    job = RecordedJob(config(workers="2"), note)
     job.begin(0.0)
     for server in job.members.servers:
         job.server_registered(server, 0, "host:1", 0.0)
@@ -78,7 +78,7 @@ def finish(job):
 def folder(tmp_path):
     """The folder of a job that has ended."""
     folder = JobFolder(tmp_path)
-    journal = Journal(folder.journal, config(num_workers=2))
+    journal = Journal(folder.journal, config(workers="2"))
     finish(trained(journal.add))
     journal.close()
     return folder
@@ -120,7 +120,7 @@ def test_without_a_journal(tmp_path):
 
 def test_what_two_servers_have_differently_is_trained_more_than_once(folder):
     events = []
-    job = RecordedJob(config(num_workers=1, num_ps=2), events.append)
+    job = RecordedJob(config(workers="1", servers="2"), events.append)
     job.begin(0.0)
     for server in job.members.servers:
         job.server_registered(server, 0, "host:1", 0.0)
@@ -168,7 +168,7 @@ def test_records_that_nobody_trained_are_told(monkeypatch, folder):
 
 def test_recovery_times_end_with_a_successor_at_work():
     events = []
-    job = RecordedJob(config(num_workers=2, num_ps=1), events.append)
+    job = RecordedJob(config(workers="2", servers="1"), events.append)
     job.begin(0.0)
     server = ServerId(0)
     job.server_registered(server, 0, "host:1", 0.0)
@@ -195,7 +195,7 @@ def test_recovery_times_end_with_a_successor_at_work():
 
 def test_a_job_resumed_without_a_journal_of_before_has_no_death_that_nobody_knows():
     events = []
-    job = RecordedJob(config(num_workers=1, num_ps=1), events.append)
+    job = RecordedJob(config(workers="1", servers="1"), events.append)
     job.resumed("again", {}, None, [], [], 0.0, "", ())
     assert audited(job.config, events).deaths == []
 

@@ -26,7 +26,7 @@ of that. Whether somebody was is known elsewhere: the journal's position is in t
 
 def job_with_journal(folder, seed):
     """A job folder with a journal of several segments; the job's events."""
-    configuration = config(num_workers=2, epochs=2, seed=seed)
+    configuration = config(workers="2", epochs=2, seed=seed)
     world = RandomJob(configuration, seed)
     opened = Journal(folder / "journal", configuration)
     world.adopt(opened.restore())

@@ -60,7 +60,7 @@ def of(described, **fields):
 def test_a_worker_whose_registration_was_refused_is_not_there_for_another_master_either():
     data = DataDescribed((Source("t", 600),), (Source("v", 20),))
     fields = {"evaluation_workers": 1, "evaluation_steps": 2, "validation_data": "v.csv"}
-    job, events = of(data, num_workers=3, num_ps=2, **fields)
+    job, events = of(data, workers="3", servers="2", **fields)
     first = take(job, w(1))
     job.heartbeat(w(1), 0, Heartbeat(first.id, 5, version=2), 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE

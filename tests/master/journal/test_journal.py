@@ -48,8 +48,8 @@ def replayed(configuration, events):
 def of_a_random_job(seed, sync, **fields):
     """The configuration of a job in which anything may happen."""
     return config(
-        num_workers=3,
-        num_ps=2,
+        workers="3",
+        servers="2",
         epochs=2,
         validation_data="v",
         output="o",
@@ -476,7 +476,7 @@ def test_an_event_that_leads_elsewhere_is_refused():
 
 def test_training_that_was_allowed_stays_allowed():
     """Who asked when enough were there may have got no task, which is no event."""
-    configuration = config(num_workers=2, min_workers=2)
+    configuration = config(workers="2", min_workers=2)
     events = []
     job = RecordedJob(configuration, events.append)
     register(job, DataDescribed(training=(Source("t", 40),)))
@@ -491,7 +491,7 @@ def test_training_that_was_allowed_stays_allowed():
 
 def test_a_new_master_finds_what_was_under_way():
     events = []
-    job = RecordedJob(config(num_workers=3, num_ps=1), events.append)
+    job = RecordedJob(config(workers="3", servers="1"), events.append)
     job.begin(0.0)
     (server,) = job.members.servers
     job.server_registered(server, 0, "host:1", 0.0)
@@ -502,7 +502,7 @@ def test_a_new_master_finds_what_was_under_way():
     job.process_exited(exited(w(1)), 2.0)  # is to be fenced
     job.taken_for_dead(w(2), 0, "silence", 3.0)  # is to be killed and fenced
 
-    again = replayed(config(num_workers=3, num_ps=1), events)
+    again = replayed(config(workers="3", servers="1"), events)
     again.master_restarted(100.0)
     dead = Start(w(2), 0)
     assert again.take_instructions() == [

@@ -31,8 +31,8 @@ class SynchronousWorld(World):
 
     def configured(self):
         return config(
-            num_workers=2,
-            num_ps=1,
+            workers="2",
+            servers="1",
             epochs=2,
             checkpoint_steps=2,
             sync=True,
@@ -124,7 +124,7 @@ class SynchronousWorld(World):
             restored = self.job.checkpoints.kept.all[-1]
             intervals = self.in_update(restored.number)
             self.model = copy.deepcopy(self.saved[restored.number])
-        changes = {"num_workers": self.draw.randint(1, 3), "num_ps": 1, "relaunch_limit": 99}
+        changes = {"workers": str(self.draw.randint(1, 3)), "servers": "1", "relaunch_limit": 99}
         changes["max_bad_records"] = 0
         self.job.resumed(f"r{self.resumptions}", changes, restored, (), intervals, self.now)
         self.obey()

@@ -26,7 +26,7 @@ def told_by(configuration, events):
 
 @pytest.mark.parametrize("seed", [0, 2, 3])  # in which somebody dies
 def test_a_course_ends_where_the_job_does(seed):
-    configuration = config(num_workers=3, num_ps=2, epochs=2, relaunch_limit=20)
+    configuration = config(workers="3", servers="2", epochs=2, relaunch_limit=20)
     world = RandomJob(configuration, seed)
     for _ in range(300):
         world.step()
@@ -52,7 +52,7 @@ def test_a_course_ends_where_the_job_does(seed):
 @pytest.fixture
 def journal(tmp_path):
     """The journal of a job in the folder, and the job that goes on with it."""
-    configuration = config(num_workers=2)
+    configuration = config(workers="2")
     world = RandomJob(configuration, 3)
     journal = Journal(tmp_path / "journal", configuration)
     yield journal, world
@@ -88,7 +88,7 @@ def test_the_command_prints_lines_and_an_empty_one_at_the_end(journal, tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     *lines, end = map(json.loads, done.stdout.splitlines())
     assert end == {}
-    assert lines == told_by(config(num_workers=2), world.events)
+    assert lines == told_by(config(workers="2"), world.events)
 
 
 def test_a_folder_without_a_journal_is_refused(tmp_path):

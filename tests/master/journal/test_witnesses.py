@@ -35,7 +35,7 @@ class Master:
     """A master's journal, job and calls, without its processes."""
 
     def __init__(self, folder, **changes):
-        self.journal = Journal(folder / "journal", config(num_workers=2, **changes))
+        self.journal = Journal(folder / "journal", config(workers="2", **changes))
         self.job = self.journal.restore()
         self.witnesses = Witnesses(self.journal, told_before(self.job))
         self.shared = SharedJob(self.job, commit=self.journal.commit, witnesses=self.witnesses)

@@ -19,7 +19,7 @@ from tests.master.strategies import config
 
 
 def run(seed, steps, choices=EVERYTHING, *, left=None, **changes):
-    values = {"num_workers": 2, "num_ps": 2, "epochs": 2, "relaunch_limit": 1000}
+    values = {"workers": "2", "servers": "2", "epochs": 2, "relaunch_limit": 1000}
     draw = random.Random(seed).randrange
     world = PushingWorld(config(**(values | changes)), draw, left=left)
     for _ in range(steps):
@@ -31,7 +31,7 @@ def run(seed, steps, choices=EVERYTHING, *, left=None, **changes):
 @settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
 def test_every_server_has_what_is_told_of_it(servers, seed, steps):
-    world = run(seed, steps, num_ps=servers)
+    world = run(seed, steps, servers=str(servers))
     world.finish()
     assert world.account() == []
     copies = world.job.work.copies

@@ -61,7 +61,7 @@ def start(workers=2, records=20, **changes):
     data = DataDescribed(
         training=(Source("a", records),), more_training=found(200), **changes.pop("data", {})
     )
-    return begun(data, num_workers=workers, **changes)
+    return begun(data, workers=str(workers), **changes)
 
 
 FIRST = w(0)
@@ -209,7 +209,7 @@ def test_a_resumed_job_goes_on_describing_and_tells_what_has_changed():
 
 
 def test_a_worker_waits_while_all_that_is_left_is_being_described():
-    job = begun(DataDescribed(training=(Source("a", 10),), more_training=found(4)), num_workers=2)
+    job = begun(DataDescribed(training=(Source("a", 10),), more_training=found(4)), workers="2")
     task = take(job, w(0))
     assert task.kind == pb.DESCRIBE_SOURCES
     finish_next(job, w(1), Done())

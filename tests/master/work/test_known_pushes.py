@@ -16,7 +16,7 @@ from tests.master.strategies import config
 
 def lived(seed, steps, choices):
     """A job with all that it ever said of its servers' records and pushes."""
-    changes = {"num_workers": 2, "num_ps": 2, "epochs": 40, "relaunch_limit": 10_000}
+    changes = {"workers": "2", "servers": "2", "epochs": 40, "relaunch_limit": 10_000}
     world = PushingWorld(config(**changes), random.Random(seed).randrange, records=8)
     said = []
     for _ in range(steps):
@@ -44,7 +44,7 @@ def test_what_is_summed_up_changes_no_answer(choices, seed, steps):
 
 
 def test_what_is_known_of_pushes_does_not_grow_with_deaths():
-    changes = {"num_workers": 2, "num_ps": 2, "epochs": 4000, "relaunch_limit": 10_000}
+    changes = {"workers": "2", "servers": "2", "epochs": 4000, "relaunch_limit": 10_000}
     world = PushingWorld(config(**changes), random.Random(1).randrange, records=8)
     sizes, deaths = [], 0
     for turn in range(200):

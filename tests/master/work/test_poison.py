@@ -164,7 +164,7 @@ def test_only_bad_records_fail_and_all_others_are_trained_once(data, alone, alig
     all_bad = {(source, record) for source, records in bad.items() for record in records}
     crash = data.draw(st.frozensets(st.sampled_from(sorted(all_bad)))) if all_bad else frozenset()
     configuration = config(
-        num_workers=workers,
+        workers=str(workers),
         epochs=2,
         max_bad_records=8,
         num_minibatches_per_task=4,
@@ -223,14 +223,14 @@ def test_by_default_the_first_bad_record_fails_the_job_and_names_it():
 
 
 def test_a_failed_range_goes_to_another_worker_first():
-    world = World(config(num_workers=2, max_bad_records=1), training(10), {"t0": {4}})
+    world = World(config(workers="2", max_bad_records=1), training(10), {"t0": {4}})
     job = world.job
     span = Span("t0", 0, 10)
     first = take(job, w(0))
     # Nobody else is at work, so nobody else would ask.
     world.work(w(0), first)
     assert take(job, w(0)).span == span
-    world = World(config(num_workers=2, max_bad_records=1), training(20), {"t0": {4, 14}})
+    world = World(config(workers="2", max_bad_records=1), training(20), {"t0": {4, 14}})
     job = world.job
     tasks = {worker: take(job, w(worker)) for worker in (0, 1)}
     world.work(w(0), tasks[0])
@@ -336,7 +336,7 @@ def test_a_resumed_job_tries_everything_again():
     world = World(config(), training(30), {"t0": {17}}).run()
     job = world.job
     assert job.ended
-    changes = {"num_workers": 1, "num_ps": 1, "relaunch_limit": 3, "max_bad_records": 4}
+    changes = {"workers": "1", "servers": "1", "relaunch_limit": 3, "max_bad_records": 4}
     job.resumed("again", changes, None, (), (), 99.0)
     assert job.work.failures.bad.given_up == []
     assert job.work.failures.bad.limit == 4
@@ -417,7 +417,7 @@ def test_a_worker_that_waits_for_storage_is_named_once_and_when_it_goes_on():
 
 def test_all_workers_that_wait_for_storage_make_one_message_and_no_news_drives_a_warning_out():
     workers = 2 * MESSAGES
-    job = RecordedJob(config(num_workers=workers), lambda event: None)
+    job = RecordedJob(config(workers=str(workers)), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     job.noted("warning: the updates of ps-0 are NOT PROTECTED", 1.0)
     for time in (2.0, 4.0):
@@ -440,7 +440,7 @@ def test_all_workers_that_wait_for_storage_make_one_message_and_no_news_drives_a
 
 
 def test_a_worker_that_ended_while_it_waited_is_waited_for_no_more():
-    job = RecordedJob(config(num_workers=2), lambda event: None)
+    job = RecordedJob(config(workers="2"), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     job.worker_waits(w(0), 0, "storage: a", 2.0)
     job.process_exited(exited(w(0)), 3.0)

@@ -266,7 +266,7 @@ def until_export(job, auc):
 
 
 def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_up():
-    job = begun(described(export=BEST), validation_data="v", epochs=2, output="o", num_workers=2)
+    job = begun(described(export=BEST), validation_data="v", epochs=2, output="o", workers="2")
     task = until_export(job, 0.5)
     while isinstance(other := job.task_wanted(w(1), 0, 1.0), Task) and other.kind == pb.TRAIN:
         job.task_reported(w(1), 0, other.id, Done(), 0, 1.0)

@@ -98,7 +98,7 @@ def test_who_dies_unprotected_is_counted_so_until_its_successor_is_protected(wor
         DataDescribed(training=(Source("t", 20),)),
         durability="log",
         checkpoint_seconds=9.0,
-        num_ps=2,
+        servers="2",
     )
     pushed(job, 3)
     job.checkpoint()

@@ -78,9 +78,9 @@ def test_expiry_needs_the_time_of_records():
 
 def test_a_cap_leaves_each_server_some_rows():
     chosen = chosen_options(LAYERS, "")
-    check_lifecycle(chosen, [], config(num_ps=7))
+    check_lifecycle(chosen, [], config(servers="7"))
     with pytest.raises(UserError, match=r"'items' has max_rows=500, which leaves 62 rows .*512"):
-        check_lifecycle(chosen, [], config(num_ps=8))
+        check_lifecycle(chosen, [], config(servers="8"))
 
 
 @pytest.mark.parametrize("name", ["users", "items"])

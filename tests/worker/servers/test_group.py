@@ -402,5 +402,5 @@ def test_dense_variables_too_large_for_a_message_are_refused_with_what_to_do(
 ):
     _, group = registered
     monkeypatch.setattr(calls, "LARGEST_SLICE_BYTES", 8)
-    with pytest.raises(UserError, match=r"7 elements.*--num-ps 4 or more"):
+    with pytest.raises(UserError, match=r"7 elements.*--servers 4 or more"):
         group.register(spec(), np.zeros(7, np.float32), np.zeros(0, np.float32))

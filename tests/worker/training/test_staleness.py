@@ -29,7 +29,7 @@ def race(connect):
     servers = []
 
     def make(bound):
-        job: Job = begun(DataDescribed((Source("t", 60),)), num_workers=2)
+        job: Job = begun(DataDescribed((Source("t", 60),)), workers="2")
         for index in range(2):
             take(job, w(index))
         shared = SharedJob(job)

@@ -152,7 +152,7 @@ def race(connect, cluster, server_group, served):
         made = cluster(2, synchronous=True)
         job: Job = begun(
             DataDescribed((Source("t", 40),)),
-            num_workers=2,
+            workers="2",
             sync=True,
             batch_size=4,
             num_minibatches_per_task=5,
