@@ -18,7 +18,7 @@ from typing import Any
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, is_final, message_of, plain
+from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, is_final, log_of, message_of, plain
 from shoal.cluster.manifests import JOB_LABEL, Manifest, pod_name
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.launchers.pod_view import PodView
@@ -289,7 +289,7 @@ class PodLauncher(Launcher):
 
     def _with_log(self, exited: Exited) -> Exited:
         try:
-            text = self._log(exited.start)
+            text = self._end_of_log(exited.start)
         except (ApiException, *UNREACHABLE) as error:
             text = f"(its log cannot be read: {message_of(error)})"
         else:
@@ -297,17 +297,19 @@ class PodLauncher(Launcher):
         last = text.rstrip().splitlines()[-LAST_LINES:]
         return dataclasses.replace(exited, last_lines="\n".join(last))
 
-    def _log(self, start: Start) -> str:
-        return str(
-            self._core.read_namespaced_pod_log(
-                self._name(start),
-                self._namespace,
-                container=start.process.role,
-                tail_lines=LAST_LINES if self._keep is None else KEPT_LINES,
-                limit_bytes=KEPT_BYTES,
-                _request_timeout=CALL_SECONDS,
-            )
-        )
+    def _end_of_log(self, start: Start) -> str:
+        """What is kept of a pod's log, or else its last lines."""
+        last = {"tail_lines": LAST_LINES}
+        if self._keep is None:
+            return self._log(start, last)
+        text = self._log(start, {"tail_lines": KEPT_LINES, "limit_bytes": KEPT_BYTES})
+        if len(text.encode()) < KEPT_BYTES:
+            return text
+        return f"{text}\n...\n{self._log(start, last)}"  # the limit has cut off the end
+
+    def _log(self, start: Start, limits: dict[str, int]) -> str:
+        options = {"_request_timeout": CALL_SECONDS} | limits
+        return log_of(self._api, self._namespace, self._name(start), start.process.role, **options)
 
     def _keep_logs(self) -> None:
         """Keep the logs of pods that end; beside all else, as a node may take long to answer."""
@@ -315,7 +317,7 @@ class PodLauncher(Launcher):
             start, text = self._logs.get()
             try:
                 if text is None:
-                    text = self._log(start)
+                    text = self._end_of_log(start)
                     with self._changed:
                         newest, _ = self._uids.get(start.process, (start, ""))
                     if newest != start:

@@ -18,7 +18,7 @@ from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster import certificates, explain, given_model, manifests
-from shoal.cluster.api import UNREACHABLE
+from shoal.cluster.api import UNREACHABLE, log_of
 from shoal.cluster.lifetime import JobLifetime
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.portforward import PortForward
@@ -192,15 +192,9 @@ class JobHandle(JobLifetime):
     def log(self, pod: client.V1Pod, **options: Any) -> str:
         """What a pod has written."""
         with self._explained("read logs"):
-            return str(
-                self._core.read_namespaced_pod_log(
-                    pod.metadata.name,
-                    self.namespace,
-                    container=pod.metadata.labels[ROLE_LABEL],
-                    **self._options,
-                    **options,
-                )
-            )
+            role = pod.metadata.labels[ROLE_LABEL]
+            name = pod.metadata.name
+            return log_of(self._api, self.namespace, name, role, **self._options, **options)
 
     def follow_log(self, pod: client.V1Pod) -> Iterator[str]:
         """What a pod writes, line by line, until it ends."""

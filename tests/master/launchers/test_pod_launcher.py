@@ -6,6 +6,7 @@ Over HTTP, from a server that has no pod and no past; tests/kubernetes has the r
 import json
 import queue
 import threading
+import urllib.parse
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 
@@ -14,6 +15,7 @@ from kubernetes import client
 
 from shoal.cluster.manifests import INCARNATION_LABEL, INDEX_LABEL, ROLE_LABEL
 from shoal.master.job.launcher import Exited, Started
+from shoal.master.launchers import pod_launcher
 from shoal.master.launchers.pod_launcher import LAST_LINES, PodLauncher
 from shoal.master.launchers.pod_view import PodView
 from shoal.master.work.ids import ServerId, Start, WorkerId
@@ -117,8 +119,8 @@ def cluster():
                 over.wait()  # nothing is told
                 self.answer(200, "")
             elif "/log?" in self.path:
-                assert "limitBytes" in self.path
-                self.answer(200, world.log)
+                (limit,) = urllib.parse.parse_qs(self.path).get("limitBytes", [None])
+                self.answer(200, world.log if limit is None else world.log[: int(limit)])
             else:
                 listed = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
                 self.answer(200, listed)
@@ -185,7 +187,7 @@ def test_a_deletion_is_of_one_pod_and_not_of_its_successor(cluster, monkeypatch)
         launcher.close()
 
 
-def test_the_logs_of_pods_that_end_are_kept_and_no_other_ones(cluster):
+def test_the_logs_of_pods_that_end_are_kept_and_no_other_ones(cluster, monkeypatch):
     world, api = cluster
     kept = queue.SimpleQueue()
     events = queue.SimpleQueue()
@@ -206,6 +208,17 @@ def test_the_logs_of_pods_that_end_are_kept_and_no_other_ones(cluster):
         last = events.get(timeout=60).last_lines.splitlines()
         assert (len(last), last[-1]) == (LAST_LINES, "a traceback")
         launcher._seen("DELETED", PodView(first, "Failed"))
+        # A log may have any bytes, and any length: its end is told all the same.
+        third = Start(WorkerId(1), 0)
+        created(launcher, world, third)
+        monkeypatch.setattr(pod_launcher, "KEPT_BYTES", 100)
+        world.log = "\udcff" * 200 + "\nthe end\n"
+        launcher._seen("MODIFIED", PodView(third, "Failed", code=1))
+        told = events.get(timeout=60).last_lines
+        assert told.splitlines()[-1] == "the end"
+        assert kept.get(timeout=60)[1].rstrip().endswith(told.splitlines()[-2] + "\nthe end")
+        monkeypatch.undo()
+        world.log = "all is done\n"
         # The pod that has the name now is another start's.
         created(launcher, world, second)
         launcher._logs.put((first, None))
