@@ -30,8 +30,9 @@ from shoal.proto.rpc import Connection
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that does not run any more."""
 
-SILENT_SECONDS = 10.0
-"""For which the master of a running pod may not answer before this is said."""
+SILENT_SECONDS, START_SECONDS = 10.0, 60.0
+"""For which the master of a running pod may not answer before this is said; and at first, while it
+starts."""
 
 
 class Following:
@@ -68,6 +69,7 @@ class Following:
         self._ran = False
         self._stuck_since: float | None = None
         self._silent_since: float | None = None
+        self._may_be_silent = START_SECONDS
         self._silences: set[str] = set()  # what was told of the silence
 
     def follow(self) -> None:
@@ -144,19 +146,20 @@ class Following:
         """Say after a while that nothing is heard, and what the cluster knows of the pod's node."""
         now = time.monotonic()
         self._silent_since = self._silent_since or now
-        if now - self._silent_since < SILENT_SECONDS:
+        if now - self._silent_since < self._may_be_silent:
             return
         ready = {each.type: each.status for each in pod.status.conditions or ()}.get("Ready")
         warnings = self.handle.warnings(pod) if ready == "False" else []
         why = f": {warnings[-1]}" if warnings else ""
         text = f"its pod is on node {pod.spec.node_name}{why}. The display waits, the job may go on"
-        self._silences.add(f"the master has not answered for {SILENT_SECONDS:g} s; {text}")
+        self._silences.add(f"the master has not answered for {self._may_be_silent:g} s; {text}")
         for each in self._silences:
             self._tell(each)
 
     def _hear(self) -> None:
         """The master answers, again perhaps."""
         self._silent_since, self.last_words = None, ""
+        self._may_be_silent = SILENT_SECONDS
         if self._silences:
             self._told -= self._silences
             self._silences.clear()

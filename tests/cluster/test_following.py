@@ -20,6 +20,7 @@ from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import DEADLINE_GRACE_SECONDS, labels
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError
 from shoal.result import JobFailedError
@@ -285,13 +286,13 @@ def test_the_log_of_a_master_is_told_only_if_nothing_else_is_known(world, follow
 
 
 class Master:
-    """A master that is silent, answers once and is silent again."""
+    """A master that starts, is silent between two answers, and again after them."""
 
     def __init__(self):
-        self.answers = iter([False, True])
+        self.answers = iter([False, True, False, False, True])
 
-    def call(self, *_, **__):
-        if not next(self.answers, False):
+    def call(self, method, *_, **__):
+        if method is methods.GET_JOB_METRICS or not next(self.answers, False):
             raise PeerUnavailableError("master", "GetJobStatus", "no answer")
         return pb.JobStatus()
 
@@ -304,7 +305,7 @@ def test_a_master_that_is_not_heard_is_told_with_what_its_node_lacks(world, foll
     away["spec"]["nodeName"] = "vm"
     away["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     world.events = [{"reason": "NodeNotReady", "message": "Node is not ready"}]
-    world.pods = [away] * 5 + [pod("Succeeded")]
+    world.pods = [away] * 12 + [pod("Succeeded")]
     with pytest.raises(JobFailedError):
         follow()
     silence = "the master has not answered for 0 s; its pod is on node vm: Node is not ready. "
