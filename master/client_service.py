@@ -1,4 +1,4 @@
-"""The master's gRPC service for clients: status, stop, scale, audit, metrics, stacks, ids.
+"""The master's gRPC service for clients: status, stop, scale, audit, metrics, logs, stacks, ids.
 
 Handlers convert between messages and the job's own types. The calls of the job's own processes are
 in service.py.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from shoal.base.job_folder import JobFolder
+from shoal.base.job_logs import log_of
 from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.errors import UserError
 from shoal.master.found_ids import FoundIds
@@ -58,6 +61,7 @@ class ClientService:
             methods.SCALE_JOB: self._scale_job,
             methods.AUDIT_JOB: self._audit_job,
             methods.GET_JOB_METRICS: self._get_job_metrics,
+            methods.GET_JOB_LOG: self._get_job_log,
             methods.GET_JOB_STACKS: self._get_job_stacks,
             methods.FIND_JOB_ID: self._found_ids.of,
         }
@@ -119,6 +123,15 @@ class ClientService:
     def _get_job_metrics(self, request: pb.JobMetricsRequest) -> pb.JobMetrics:
         del request  # it has no fields
         return pb.JobMetrics(csv=self._metrics())
+
+    def _get_job_log(self, request: pb.JobLogRequest) -> pb.JobLog:
+        incarnation = request.incarnation if request.HasField("incarnation") else None
+        folder = JobFolder(Path(self._job.config.job_dir))
+        try:
+            path = log_of(folder, request.role, request.index, incarnation)
+            return pb.JobLog(text=path.read_text(errors="replace"))
+        except (UserError, OSError) as error:
+            raise WireError(pb.BAD_REQUEST, str(error)) from error
 
     def _get_job_stacks(self, request: pb.JobStacksRequest) -> pb.JobStacks:
         return pb.JobStacks(processes=self._stacks.of(request.role, request.index))

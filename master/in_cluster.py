@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 from kubernetes import client
 
-from shoal.base import log
+from shoal.base import job_logs, log
 from shoal.base.job_folder import JobFolder
 from shoal.base.thinned import ThinnedFile
 from shoal.cluster import certificates, manifests
@@ -175,14 +175,17 @@ def _run_alone(pod: _Pod, resume: str) -> int:
     def make_launcher(runner: Runner, _: str) -> PodLauncher:
         steps = memory_steps(config.oom_memory_factor)
         make = partial(make_pod, runner)
-        launcher = PodLauncher(runner.post, api, namespace, name, make, steps)
+        shared = config.shared(config.job_dir)
+        launcher = PodLauncher(
+            runner.post, api, namespace, name, make, steps, keep_log if shared else None
+        )
         leave_when_told_to_end(
             runner.job,
             launcher,
             name,
             pod.job,
             partial(end_pods, core, namespace, name),
-            lingers=config.shared(config.job_dir),
+            lingers=shared,
         )
 
         def tell(text: str) -> None:
@@ -201,6 +204,9 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         for work in (keep, partial(pod.events.follow, runner.job, ended)):
             threading.Thread(target=work, daemon=True).start()
         return launcher
+
+    def keep_log(start: Start, text: str) -> None:
+        job_logs.keep_log(folder, start.process.role, start.process.index, start.incarnation, text)
 
     def publish() -> None:
         ended.set()

@@ -25,6 +25,7 @@ from shoal.master.job.instructions import (
 )
 from shoal.master.job.job import Job
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
+from shoal.master.job.told_waits import ToldWaits
 from shoal.master.server_work import ServerWork
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.failures import Failure
@@ -83,6 +84,7 @@ class Runner:
         self._cores = cores
         self._resume_again = resume_again
         self._delayed = DelayedStarts()
+        self._waits = ToldWaits()
         self._roomless: set[Start] = set()
         self._inbox: queue.SimpleQueue[LauncherEvent | StopRequested | Woken] = queue.SimpleQueue()
         self._ending = threading.Event()
@@ -145,6 +147,7 @@ class Runner:
     def _forget_processes(self) -> None:
         """Drop the events and starts of processes that have ended; keep requests to stop."""
         self._delayed, self._roomless = DelayedStarts(), set()
+        self._waits = ToldWaits()
         left = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -182,22 +185,30 @@ class Runner:
                 return
             for start in self._delayed.due(looked):
                 self._start(start, launcher)
+            for text in self._waits.due(looked):
+                self._note(text)
             try:
                 event = self._inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
                 continue
             self._handle(event)
 
+    def _note(self, text: str) -> None:
+        self.job.apply(lambda job, now: job.noted(text, now))
+
     def _handle(self, event: LauncherEvent | StopRequested | Woken) -> None:
         match event:
             case StopRequested(reason):
                 self.job.apply(lambda job, now: job.stop(reason, now))
             case Exited():
+                self._waits.drop(event.start)
                 self.job.apply(lambda job, now: job.process_exited(event, now))
             case Started(start, pid):
+                self._waits.drop(start)
                 logger.info("%s runs%s", start, f" as process {pid}" if pid else "")
                 self.job.apply(lambda job, now: job.process_started(start, now))
             case Waiting(start, why, error):
+                self._waits.add(event, self.job.now())
                 self.job.apply(lambda job, now: job.process_waits(start, why, now, error))
             case Woken():
                 pass

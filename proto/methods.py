@@ -175,6 +175,7 @@ SCALE_JOB = Method(
 GET_JOB_METRICS = Method(
     MASTER, "GetJobMetrics", pb.JobMetricsRequest, pb.JobMetrics, threads=Threads.CONTROL
 )
+GET_JOB_LOG = Method(MASTER, "GetJobLog", pb.JobLogRequest, pb.JobLog, threads=Threads.CONTROL)
 GET_JOB_STACKS = Method(
     MASTER, "GetJobStacks", pb.JobStacksRequest, pb.JobStacks, threads=Threads.CONTROL
 )

@@ -75,6 +75,7 @@ _CALLED: dict[tuple[str, ...], tuple[Method[Any, Any], ...]] = {
         methods.AUDIT_JOB,
         methods.SCALE_JOB,
         methods.GET_JOB_METRICS,
+        methods.GET_JOB_LOG,
         methods.GET_JOB_STACKS,
         methods.FIND_JOB_ID,
     ),

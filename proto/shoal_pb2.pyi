@@ -1887,6 +1887,22 @@ class JobMetrics(_message.Message):
     csv: str
     def __init__(self, csv: _Optional[str] = ...) -> None: ...
 
+class JobLogRequest(_message.Message):
+    __slots__ = ("role", "index", "incarnation")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    index: int
+    incarnation: int
+    def __init__(self, role: _Optional[str] = ..., index: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class JobLog(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
 class JobStacksRequest(_message.Message):
     __slots__ = ("role", "index")
     ROLE_FIELD_NUMBER: _ClassVar[int]

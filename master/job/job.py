@@ -417,13 +417,11 @@ class Job:
         self.members.process_started(start, now)
 
     def process_waits(self, start: Start, why: str, now: float, error: bool = False) -> None:
-        """A process has to wait before it can run; said once for each reason.
+        """A process has to wait before it can run; the runner tells of it, with others.
 
         error: for something else than room.
         """
         self.start_waits.waits(start, why, error, now)
-        if not self.ended:
-            self.record.note(now, f"{start.process} waits: {why}")
 
     def process_exited(self, exited: Exited, now: float) -> None:
         """A process is gone."""

@@ -14,11 +14,6 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.routing import holder_index
 
-START_TIMEOUT_SECONDS = 300.0
-"""How long a process may take from its start to registering, or a server from one sign of
-progress to the next: importing TensorFlow from a cold, shared disk takes a minute or two."""
-
-
 LIMIT_FACTOR = 3.0
 """By which a thing may take longer than any such thing has taken before."""
 
@@ -78,6 +73,7 @@ class Membership:
         self._plan(config)
 
     def _plan(self, config: JobConfig) -> None:
+        self._start_seconds = config.start_seconds
         self.workers_wanted = config.num_workers
         workers = [WorkerId(index) for index in range(config.num_workers)]
         servers = [ServerId(index) for index in range(config.num_servers)]
@@ -253,7 +249,7 @@ class Membership:
             elif (
                 member.running
                 and member.state == ProcessState.STARTING
-                and quiet > START_TIMEOUT_SECONDS
+                and quiet > self._start_seconds
             ):
                 silent.append((member, f"not ready {quiet:.0f} s after its start"))
         return silent
@@ -276,7 +272,7 @@ class Membership:
             for member in self.servers_and_joining
             if member.running
             and member.state == ProcessState.STARTING
-            and now - max(member.started, member.progressed) > START_TIMEOUT_SECONDS
+            and now - max(member.started, member.progressed) > self._start_seconds
         ]
 
     def hung_servers(self, now: float) -> list[ServerMember]:

@@ -18,11 +18,11 @@ from typing import Any
 from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
-from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, is_final, message_of, plain
+from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, is_final, log_of, message_of, plain
 from shoal.cluster.manifests import JOB_LABEL, Manifest, pod_name
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.launchers.pod_view import PodView
-from shoal.master.launchers.pods import Action, CreatePod, DeletePod, Pods, Report
+from shoal.master.launchers.pods import Action, CreatePod, DeletePod, KeepLog, Pods, Report
 from shoal.master.work.ids import ProcessId, Start
 from shoal.proto.backoff import backoff_seconds
 
@@ -32,6 +32,9 @@ WATCH_SECONDS = 60
 """After which a watch is begun anew: one whose connection has died silently says nothing."""
 
 LAST_LINES = 50
+KEPT_LINES, KEPT_BYTES = 20_000, 8 << 20
+"""Of the end of a log that is kept."""
+
 MOST_RETRIES_COUNTED = 8
 
 
@@ -39,7 +42,7 @@ class PodLauncher(Launcher):
     """Pods of the job `job_name`; `make_pod` gives the manifest of a start.
 
     make_pod: also takes how often the process ran out of memory.
-    memory_steps: as of Pods.
+    memory_steps: as of Pods. keep: keeps the end of a pod's log; raises OSError.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class PodLauncher(Launcher):
         job_name: str,
         make_pod: Callable[[Start, int], Manifest],
         memory_steps: int = 0,
+        keep: Callable[[Start, str], None] | None = None,
     ) -> None:
         super().__init__(post)
         self._api, self._core = api, client.CoreV1Api(api)
@@ -62,7 +66,10 @@ class PodLauncher(Launcher):
         self._version = ""  # of the watch; empty: all pods are to be listed
         self._changed = threading.Condition()
         self._actions: queue.SimpleQueue[tuple[Action, int]] = queue.SimpleQueue()
-        for work in (self._watch, self._act):
+        self._keep = keep
+        # Logs that are to be kept; None: it is still to be read.
+        self._logs: queue.SimpleQueue[tuple[Start, str | None]] = queue.SimpleQueue()
+        for work in (self._watch, self._act, self._keep_logs):
             threading.Thread(target=work, name=f"pods{work.__name__}", daemon=True).start()
 
     def _feed(self, change: Callable[[Pods], list[Action]]) -> None:
@@ -241,6 +248,8 @@ class PodLauncher(Launcher):
                 self._delete(start, at_once)
             case Report(exited, with_log) if self._tells:
                 self._post(self._with_log(exited) if with_log else exited)
+            case KeepLog(start) if self._keep is not None:
+                self._logs.put((start, None))
             case Started() | Waiting():
                 self._post(action)
 
@@ -280,13 +289,42 @@ class PodLauncher(Launcher):
 
     def _with_log(self, exited: Exited) -> Exited:
         try:
-            text = self._core.read_namespaced_pod_log(
-                self._name(exited.start),
-                self._namespace,
-                container=exited.start.process.role,
-                tail_lines=LAST_LINES,
-                _request_timeout=CALL_SECONDS,
-            )
+            text = self._end_of_log(exited.start)
         except (ApiException, *UNREACHABLE) as error:
             text = f"(its log cannot be read: {message_of(error)})"
-        return dataclasses.replace(exited, last_lines=str(text).rstrip())
+        else:
+            self._logs.put((exited.start, text))
+        last = text.rstrip().splitlines()[-LAST_LINES:]
+        return dataclasses.replace(exited, last_lines="\n".join(last))
+
+    def _end_of_log(self, start: Start) -> str:
+        """What is kept of a pod's log, or else its last lines."""
+        last = {"tail_lines": LAST_LINES}
+        if self._keep is None:
+            return self._log(start, last)
+        text = self._log(start, {"tail_lines": KEPT_LINES, "limit_bytes": KEPT_BYTES})
+        if len(text.encode()) < KEPT_BYTES:
+            return text
+        return f"{text}\n...\n{self._log(start, last)}"  # the limit has cut off the end
+
+    def _log(self, start: Start, limits: dict[str, int]) -> str:
+        options = {"_request_timeout": CALL_SECONDS} | limits
+        return log_of(self._api, self._namespace, self._name(start), start.process.role, **options)
+
+    def _keep_logs(self) -> None:
+        """Keep the logs of pods that end; beside all else, as a node may take long to answer."""
+        while True:
+            start, text = self._logs.get()
+            try:
+                if text is None:
+                    text = self._end_of_log(start)
+                    with self._changed:
+                        newest, _ = self._uids.get(start.process, (start, ""))
+                    if newest != start:
+                        continue  # the name is used again: whose log it is nobody knows
+                if self._keep is not None:
+                    self._keep(start, text)
+            except (ApiException, OSError, *UNREACHABLE) as error:
+                logger.warning("the log of %s is not kept: %s", start, message_of(error))
+            except Exception:
+                logger.exception("the log of %s is not kept", start)

@@ -41,14 +41,21 @@ class DeletePod:
 
 
 @dataclass(frozen=True)
+class KeepLog:
+    """What a pod has written is to be kept, as it is about to go."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
 class Report:
-    """Tell of an end, with the end of the pod's log where `with_log`."""
+    """Tell of an end, with the end of the pod's log where `with_log`; then it is kept, too."""
 
     exited: Exited
     with_log: bool
 
 
-Action = CreatePod | DeletePod | Report | Started | Waiting
+Action = CreatePod | DeletePod | KeepLog | Report | Started | Waiting
 
 NO_ROOM = frozenset({"Unschedulable", "SchedulingGated"})
 """Reasons of a pod that waits for a node, or for its turn in a queue of Kueue."""
@@ -60,13 +67,15 @@ TAKEN_AWAY = "its pod was preempted, evicted or deleted"
 class _Tracked:
     """A start that has not ended.
 
-    created: the API has its pod. ending: the master has asked it to end. said: the
-    reasons to wait that were told. failing: the last of them was more than want of room.
+    created: the API has its pod. ending: the master has asked it to end. leaving: its pod has been
+    told to. said: the reasons to wait that were told. failing: the last of them was more than want
+    of room.
     """
 
     created: bool = False
     running: bool = False
     ending: bool = False
+    leaving: bool = False
     said: set[str] = field(default_factory=set)
     failing: bool = False
 
@@ -182,7 +191,12 @@ class Pods:
             tracked.running = True
             actions.append(Started(view.start, None))
         if view.phase in ("Succeeded", "Failed"):
-            return actions + self._over(view, tracked)
+            over = self._over(view, tracked)
+            reads = any(isinstance(each, Report) and each.with_log for each in over)
+            return [*actions, *([] if reads else [KeepLog(view.start)]), *over]
+        if view.deleting and tracked.running and not tracked.leaving:
+            tracked.leaving = True
+            actions.append(KeepLog(view.start))
         if view.deleting and view.reason in LOST_PLACE:
             # Its node is away and cannot confirm the end, so nothing more would be heard.
             why = f"its pod was lost: {view.reason}"

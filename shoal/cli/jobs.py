@@ -16,7 +16,7 @@ import click
 
 from shoal.base.job_folder import JobFolder, shown_path
 from shoal.base.words import counted
-from shoal.cli import threads
+from shoal.cli import listing, threads
 from shoal.cli.explain import explain
 from shoal.cli.finding import ROLES, command, console_here, guarded
 from shoal.client.finding import here, on_kubernetes
@@ -36,7 +36,17 @@ def register(group: click.Group) -> None:
     """Add the commands to `group`."""
     group.add_command(zoo)
     group.add_command(compare)
-    for each in (jobs, status, top, logs, dashboard, scale, rebalance, stop, delete):
+    for each in (
+        listing.jobs,
+        listing.status,
+        top,
+        logs,
+        dashboard,
+        scale,
+        rebalance,
+        stop,
+        delete,
+    ):
         group.add_command(each)
     for each in (threads.stacks, threads.profile, explain):
         group.add_command(each)
@@ -124,53 +134,6 @@ def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
 
 
 @command
-def jobs(namespace: str) -> None:
-    """List the jobs in ./shoal-jobs and those on Kubernetes."""
-    from shoal.client import local_jobs
-
-    here = None if namespace else local_jobs.jobs_table()
-    if here is not None:
-        console_here().print(here)
-    from shoal.cluster.configured import NoClusterError, check_configured
-
-    try:
-        check_configured()
-        from shoal.client.cluster_jobs import jobs_table, list_jobs
-
-        console_here().print(jobs_table(*list_jobs(namespace)))
-    except NoClusterError as error:
-        if namespace:
-            raise
-        if here is None:
-            raise UserError(f"there are no jobs in ./shoal-jobs; and {error}") from error
-
-
-@command
-@click.argument("job")
-def status(job: str, namespace: str) -> None:
-    """Show the progress or the result of a job. JOB is a folder or a name."""
-    from shoal.client.report import print_report
-
-    if (folder := here(job, namespace)) is not None:
-        from shoal.client import local_jobs
-
-        if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
-            print_report(ended)
-            return
-        from shoal.client import local_master
-
-        parts = local_master.status(folder)
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        if (result := of.result_of(handle)) is not None:
-            print_report(result)
-            return
-        parts = of.status(handle)
-    for part in parts:
-        console_here().print(part)
-
-
-@command
 @click.argument("job")
 @click.option("--once", is_flag=True, help="Print it once, as also where there is no terminal.")
 def top(job: str, once: bool, namespace: str) -> None:
@@ -207,19 +170,28 @@ def top(job: str, once: bool, namespace: str) -> None:
 @click.argument("role", default="master", type=click.Choice(ROLES))
 @click.argument("index", default=0, type=click.IntRange(0))
 @click.option("--follow", "-f", is_flag=True, help="Go on until the job or its pod ends.")
-def logs(job: str, role: str, index: int, follow: bool, namespace: str) -> None:
+@click.option(
+    "--restart",
+    type=click.IntRange(0),
+    help="Of an earlier start of a worker or server: 0 is the first. Default: the newest.",
+)
+def logs(
+    job: str, role: str, index: int, follow: bool, restart: int | None, namespace: str
+) -> None:
     """Show the log of a process of a job.
 
     It is the master's, or that of the ROLE and INDEX given.
     """
+    if role == "master" and restart is not None:
+        raise UserError("--restart is for workers and servers")
     lines: Iterator[str]
     if (folder := here(job, namespace)) is not None:
         from shoal.client import local_jobs
 
-        lines = local_jobs.log_lines(folder, role, index, follow=follow)
+        lines = local_jobs.log_lines(folder, role, index, restart, follow=follow)
     else:
         of, handle = on_kubernetes(job, namespace)
-        lines = of.log_lines(handle, role, index, follow=follow)
+        lines = of.log_lines(handle, role, index, restart, follow=follow)
     # In a file or another program it is as it was written.
     show = echo if sys.stdout.isatty() else click.echo
     for line in lines:

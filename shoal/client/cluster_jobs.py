@@ -6,38 +6,38 @@ cli/jobs.py's.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
-from rich.table import Table
 from rich.text import Text
 
-from shoal.base.words import duration
+from shoal.client.cluster_listing import (
+    RUNNING,
+    PodLine,
+    master_crash,
+    pod_lines,
+    pods_table,
+    state_of,
+)
 from shoal.client.drawn import block
 from shoal.client.explaining import ask_master
 from shoal.client.scaling import have, rebalanced
 from shoal.client.stacks import stacks_of
-from shoal.cluster import explain, manifests
-from shoal.cluster.api import CALL_SECONDS as API_SECONDS
-from shoal.cluster.api import UNREACHABLE, connect_from_outside
-from shoal.cluster.handle import JobHandle, crash_of
-from shoal.cluster.manifests import JOB_LABEL, MASTER_RESTARTS, ROLE_LABEL, STATE_LABEL
+from shoal.cluster import explain
+from shoal.cluster.api import connect_from_outside
+from shoal.cluster.handle import JobHandle
+from shoal.cluster.manifests import INCARNATION_LABEL, MASTER_RESTARTS, STATE_LABEL
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import CallError
+from shoal.proto.errors import CallError, WireError
 from shoal.proto.protocol import mismatch
 from shoal.proto.rpc import Connection
 from shoal.result import JobResult
-
-RUNNING, CRASH_LOOP = "Running", "CrashLoopBackOff"
 
 COMMAND_SECONDS = 30.0
 """For a master to answer a command: nobody watches it twice a second, so it may take its time."""
@@ -57,84 +57,6 @@ def handle_of(name: str, namespace: str) -> JobHandle:
     """The job `name` in the namespace, or in that of the kubectl context."""
     api, default = connect_from_outside()
     return JobHandle(api, namespace or default, name)
-
-
-@dataclass(frozen=True)
-class JobLine:
-    """One job in a list. workers: running pods. started: of its Job."""
-
-    name: str
-    state: str
-    workers: int
-    servers: int
-    started: datetime
-
-
-def list_jobs(namespace: str) -> tuple[str, list[JobLine]]:
-    """The namespace and its jobs, the newest first. Raises UserError."""
-    api, default = connect_from_outside()
-    namespace = namespace or default
-    core, batch = client.CoreV1Api(api), client.BatchV1Api(api)
-    select: dict[str, Any] = {
-        "label_selector": "app.kubernetes.io/name=shoal",
-        "_request_timeout": API_SECONDS,
-    }
-    try:
-        jobs = batch.list_namespaced_job(namespace, **select).items
-        pods = core.list_namespaced_pod(namespace, **select).items
-        configs = core.list_namespaced_config_map(namespace, **select).items
-    except ApiException as error:
-        raise explain.refused(error, namespace, "", "list jobs") from error
-    except UNREACHABLE as error:
-        raise explain.unreachable(error) from error
-    results = {found.metadata.name: _state_in(found.data or {}) for found in configs}
-    lines = []
-    for job in jobs:
-        name = job.metadata.labels.get(JOB_LABEL, "")
-        own = [pod for pod in pods if pod.metadata.labels.get(JOB_LABEL) == name]
-        lines.append(
-            JobLine(
-                name,
-                results.get(name) or _state_of(job, own),
-                _running(own, "worker"),
-                _running(own, "ps"),
-                job.metadata.creation_timestamp,
-            )
-        )
-    return namespace, sorted(lines, key=lambda line: line.started, reverse=True)
-
-
-def jobs_table(namespace: str, lines: list[JobLine]) -> Table:
-    """The jobs as `shoal jobs` shows them."""
-    table = Table(title=f"jobs in namespace {namespace}")
-    for title in ("job", "state", "workers", "servers", "age"):
-        table.add_column(title)
-    now = datetime.now(UTC)
-    for line in lines:
-        age = duration((now - line.started).total_seconds())
-        table.add_row(line.name, line.state, str(line.workers), str(line.servers), age)
-    return table
-
-
-def _state_in(data: dict[str, str]) -> str:
-    text = data.get(manifests.RESULT_FILE)
-    return str(json.loads(text)["state"]) if text else ""
-
-
-def _state_of(job: client.V1Job, pods: list[client.V1Pod]) -> str:
-    if any(c.type == "Failed" for c in job.status.conditions or ()):
-        return "failed"
-    if job.spec.suspend:
-        return "suspended"
-    if _crash(pods):
-        return "crashing"
-    return "running" if _running(pods, "master") else "waiting"
-
-
-def _running(pods: list[client.V1Pod], role: str) -> int:
-    return sum(
-        pod.metadata.labels.get(ROLE_LABEL) == role and pod.status.phase == RUNNING for pod in pods
-    )
 
 
 def result_of(handle: JobHandle) -> JobResult | None:
@@ -161,7 +83,7 @@ def course_of(handle: JobHandle) -> tuple[str, JobResult | None]:
         return "deleted", None
     if (result := result_of(handle)) is not None:
         return result.state, result
-    return _state_of(handle.job(), handle.pods()), None
+    return state_of(handle.job(), handle.pods()), None
 
 
 @contextmanager
@@ -180,32 +102,59 @@ def master_of(
             + (f": its pod is {pod.status.phase}" if pod is not None else "")
             + f"; see shoal status {handle.name}"
         )
+    name = f"the master of job {handle.name}"
     try:
         token, identity = handle.credentials()
         with handle.master(pod.metadata.name, token, identity, deadline, patience) as connection:
             yield connection
+    except WireError as error:
+        raise UserError(f"{name} refuses: {error.message}") from error
     except CallError as error:
-        raise UserError(f"the master of job {handle.name} does not answer: {error}") from error
+        raise UserError(f"{name} does not answer: {error}") from error
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is seen of a job that has no result.
+
+    status: of its master; None if it tells none, and then problem says why. state: as `course_of`.
+    """
+
+    state: str
+    status: pb.JobStatus | None
+    problem: str
+    pods: list[PodLine]
+
+
+def look_at(handle: JobHandle) -> Seen:
+    """What a job without a result does, and its pods. Raises UserError."""
+    job, pods = handle.job(), handle.pods()
+    status, problem = None, ""
+    if any(condition.type == "Failed" for condition in job.status.conditions or ()):
+        problem = _without_result(job)
+    elif job.spec.suspend:
+        problem = explain.suspended(handle.name, handle.namespace)
+    elif crash := master_crash(pods):
+        problem = f"its master does not come up: {crash}"
+    else:
+        try:
+            with master_of(handle, STATUS_SECONDS, STATUS_SECONDS) as master:
+                status = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+        except UserError as error:
+            problem = f"its master does not answer: {error}"
+    if status is not None:
+        name = f"the master of job {handle.name}"
+        if why := mismatch("this command", name, status.protocol):
+            raise UserError(why)
+    lines = pod_lines(pods, handle.warnings)
+    return Seen(state_of(job, pods), status, problem, lines)
 
 
 def status(handle: JobHandle) -> Any:
-    """What a running job does, and its pods, to be printed. Raises UserError."""
-    job, pods = handle.job(), handle.pods()
-    table = pods_table(pods, handle.warnings)
-    if any(condition.type == "Failed" for condition in job.status.conditions or ()):
-        return Text(f"{handle.name}: {_without_result(job)}"), table
-    if job.spec.suspend:
-        return Text(f"{handle.name}: {explain.suspended(handle.name, handle.namespace)}"), table
-    if crash := _crash(pods):
-        return Text(f"{handle.name}: its master does not come up: {crash}"), table
-    try:
-        with master_of(handle, STATUS_SECONDS, STATUS_SECONDS) as master:
-            found = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-    except UserError as error:
-        return Text(f"{handle.name}: its master does not answer: {error}"), table
-    if why := mismatch("this command", f"the master of job {handle.name}", found.protocol):
-        raise UserError(why)
-    return block(found), table
+    """As `look_at`, to be printed."""
+    seen = look_at(handle)
+    head = Text(f"{handle.name}: {seen.problem}") if seen.status is None else block(seen.status)
+    return head, pods_table(seen.pods)
 
 
 def _without_result(job: client.V1Job) -> str:
@@ -229,53 +178,6 @@ def _without_result(job: client.V1Job) -> str:
             f"has set it to {limit}, perhaps with a file of an earlier version of shoal"
         )
     return f"{how}. With --job-dir on a volume, shoal train --resume continues the job"
-
-
-def _crash(pods: list[client.V1Pod]) -> str:
-    """How the master's container ended, if Kubernetes lets it rest before it starts it again."""
-    for pod in pods:
-        if pod.metadata.labels.get(ROLE_LABEL) != "master":
-            continue
-        states = [status.state.waiting for status in pod.status.container_statuses or ()]
-        loops = any(waiting and waiting.reason == CRASH_LOOP for waiting in states)
-        if loops and (crash := crash_of(pod)) is not None:
-            return f"{crash[1]} (restart {crash[0]})"
-    return ""
-
-
-def pods_table(
-    pods: list[client.V1Pod], warnings: Callable[[client.V1Pod], list[str]] = lambda _: []
-) -> Table:
-    """Pods and what they wait for. warnings: what the cluster complains of about a pod."""
-    table = Table()
-    for title in ("pod", "phase", "restart", "node", "note"):
-        # Names stay whole for grep.
-        table.add_column(title, overflow="fold", no_wrap=title in ("pod", "phase", "restart"))
-    for pod in sorted(pods, key=lambda pod: str(pod.metadata.name)):
-        labels, state = pod.metadata.labels, pod.status
-        notes = [f"{state.reason}: {state.message}"] if state.reason else []
-        for condition in state.conditions or ():
-            if condition.type == "PodScheduled" and condition.status == "False":
-                notes.append(condition.message)
-        for container in state.container_statuses or ():
-            if container.state.waiting is not None:
-                notes.append(container.state.waiting.message or container.state.waiting.reason)
-                # Of a Secret or volume that is not there, the container does not say a word.
-                if container.state.waiting.reason == explain.CREATING:
-                    notes += warnings(pod)[-1:]
-            ended = container.state.terminated
-            if ended is not None and ended.exit_code:
-                notes.append(f"{ended.reason}, exit code {ended.exit_code}")
-        if (crash := crash_of(pod)) is not None:
-            notes.append(f"restart {crash[0]}: {crash[1]}")
-        table.add_row(
-            pod.metadata.name,
-            "Ending" if pod.metadata.deletion_timestamp else state.phase,
-            labels.get(manifests.INCARNATION_LABEL, ""),
-            pod.spec.node_name or "",
-            "; ".join(filter(None, notes)),
-        )
-    return table
 
 
 def stop(handle: JobHandle) -> None:
@@ -324,17 +226,40 @@ def find_id(handle: JobHandle, table: str, key: int) -> pb.FoundId:
         return ask_master(master, table, key)
 
 
-def log_lines(handle: JobHandle, role: str, index: int, *, follow: bool) -> Iterator[str]:
-    """What a pod of the job has written, line by line. Raises UserError."""
+def log_lines(
+    handle: JobHandle, role: str, index: int, restart: int | None = None, *, follow: bool
+) -> Iterator[str]:
+    """What a pod of the job has written, line by line. Raises UserError.
+
+    Of one that is gone, the master may have kept it. restart: its incarnation; None: the newest.
+    """
     handle.job()
     wanted = handle.name + ("-master" if role == "master" else f"-{role}-{index}")
     if role == "master":
         pod = handle.master_pod()
     else:
         pod = next((p for p in handle.pods(role) if p.metadata.name == wanted), None)
+        if pod is None or restart not in (None, int(pod.metadata.labels[INCARNATION_LABEL])):
+            yield from _kept_log(handle, role, index, restart).splitlines()
+            return
     if pod is None:
-        there = ", ".join(
-            sorted(p.metadata.name.removeprefix(f"{handle.name}-") for p in handle.pods())
-        )
-        raise UserError(f"job {handle.name} has no pod {wanted}; there are: {there or 'none'}")
+        raise UserError(f"job {handle.name} has no pod {wanted}; there are: {_pods_of(handle)}")
     yield from handle.follow_log(pod) if follow else handle.log(pod).splitlines()
+
+
+def _kept_log(handle: JobHandle, role: str, index: int, restart: int | None) -> str:
+    """The log of a pod that is gone. Raises UserError."""
+    try:
+        with master_of(handle) as master:
+            request = pb.JobLogRequest(role=role, index=index, incarnation=restart)
+            return master.call(methods.GET_JOB_LOG, request).text
+    except UserError as error:
+        raise UserError(
+            f"job {handle.name} has no such pod {role}-{index}; there are: {_pods_of(handle)}. Of "
+            f"pods that are gone the master keeps logs where --job-dir is on a volume: {error}"
+        ) from error
+
+
+def _pods_of(handle: JobHandle) -> str:
+    names = sorted(str(p.metadata.name).removeprefix(f"{handle.name}-") for p in handle.pods())
+    return ", ".join(names) or "none"

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.table import Table
 
 from shoal.base.job_folder import JOBS, JobFolder, shown_path
-from shoal.base.words import duration
+from shoal.base.job_logs import log_of, logs_of
 from shoal.client.claim import master_process, resume_command
 from shoal.client.following import POLL_SECONDS
+from shoal.client.job_lines import JobLine
 from shoal.client.processes import process_of
 from shoal.errors import UserError
 from shoal.result import JobResult
@@ -76,39 +78,22 @@ def processes_table(folder: JobFolder) -> Table:
         table.add_column(title, overflow="fold")
     master = master_process(folder)
     table.add_row("master", "", str(master or "ended"), shown_path(folder.logs / "master.log"))
-    for (role, index), (incarnation, log) in sorted(_logs(folder).items()):
+    for (role, index), logs in sorted(logs_of(folder).items()):
+        incarnation, log = max(logs.items())
         pid = process_of(folder.config, role, index)
         table.add_row(f"{role}-{index}", str(incarnation), str(pid or "ended"), shown_path(log))
     return table
 
 
-def _logs(folder: JobFolder) -> dict[tuple[str, int], tuple[int, Path]]:
-    """Incarnation and log of the newest start of each process but the master, by role and index."""
-    found: dict[tuple[str, int], tuple[int, Path]] = {}
-    for path in folder.logs.glob("*-*.*.log"):
-        process, incarnation, _ = path.name.split(".")
-        role, _, index = process.rpartition("-")
-        if index.isdigit() and incarnation.isdigit():
-            key = (role, int(index))
-            found[key] = max(found.get(key, (-1, path)), (int(incarnation), path))
-    return found
+def log_lines(
+    folder: JobFolder, role: str, index: int, restart: int | None = None, *, follow: bool
+) -> Iterator[str]:
+    """What one start of a process has written, line by line. Raises UserError.
 
-
-def log_lines(folder: JobFolder, role: str, index: int, *, follow: bool) -> Iterator[str]:
-    """What the newest start of a process has written, line by line. Raises UserError.
-
-    follow: go on until the job has ended.
+    restart: its incarnation; None: the newest. follow: go on until the job has ended.
     """
-    logs = _logs(folder)
-    if role == "master":
-        path = folder.logs / "master.log"
-    elif (role, index) in logs:
-        _, path = logs[role, index]
-    else:
-        names = ["master", *(f"{role}-{index}" for role, index in sorted(logs))]
-        raise UserError(
-            f"job {folder.path.name} has no process {role}-{index}; there are: {', '.join(names)}"
-        )
+    master = role == "master"
+    path = folder.logs / "master.log" if master else log_of(folder, role, index, restart)
     try:
         file = path.open(errors="replace")
     except OSError as error:
@@ -137,26 +122,20 @@ def jobs_in(path: Path) -> list[JobFolder]:
     return sorted(folders, key=lambda each: each.config.stat().st_mtime, reverse=True)
 
 
-def jobs_table() -> Table | None:
-    """The jobs of this machine that have a folder in JOBS, the newest first; None without any."""
-    folders = jobs_in(JOBS)
-    if not folders:
-        return None
-    table = Table(title=f"jobs on this machine, in {JOBS}")
-    for title in ("job", "state", "workers", "servers", "age"):
-        table.add_column(title)
-    now = time.time()
-    for folder in folders:
+def job_lines() -> list[JobLine]:
+    """The jobs of this machine that have a folder in JOBS, the newest first."""
+    lines = []
+    for folder in jobs_in(JOBS):
         state = state_of(folder)
-        alive = [""] * 2
-        if state == "running":
-            alive = [str(_running(folder, role)) for role in ("worker", "ps")]
-        age = duration(now - folder.config.stat().st_mtime)
-        table.add_row(folder.path.name, state, *alive, age)
-    return table
+        alive = [
+            _running(folder, each) if state == "running" else None for each in ("worker", "ps")
+        ]
+        started = datetime.fromtimestamp(folder.config.stat().st_mtime, UTC)
+        lines.append(JobLine(folder.path.name, state, alive[0], alive[1], started))
+    return lines
 
 
 def _running(folder: JobFolder, role: str) -> int:
     """Processes of a role that run."""
-    of_role = [index for each, index in _logs(folder) if each == role]
+    of_role = [index for each, index in logs_of(folder) if each == role]
     return sum(process_of(folder.config, role, index) is not None for index in of_role)

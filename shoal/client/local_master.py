@@ -55,11 +55,15 @@ def master_of(folder: JobFolder) -> Iterator[Connection]:
         connection.close()
 
 
+def job_status(folder: JobFolder) -> pb.JobStatus:
+    """What a running job does. Raises UserError."""
+    with master_of(folder) as master:
+        return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+
+
 def status(folder: JobFolder) -> list[Any]:
     """What a running job does, and its processes, to be printed. Raises UserError."""
-    with master_of(folder) as master:
-        now = master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-    return [block(now), processes_table(folder)]
+    return [block(job_status(folder)), processes_table(folder)]
 
 
 def stop(folder: JobFolder) -> None:

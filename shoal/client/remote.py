@@ -176,13 +176,12 @@ def _asked_result(following: Following, folder: JobFolder, *, interrupted: bool)
             return JobResult.read(folder.result)
     if interrupted:
         return JobResult(config.job_name, config.command, "stopped", folder.path)
-    told = following.last_words
-    said = f": {told}" if told else ": its pod is gone"
+    said = following.last_words or "its pod is gone"
     with _unless_unreachable():
-        if (pod := handle.master_pod()) is not None:
-            log = handle.log(pod, tail_lines=LOG_LINES) or "(empty)"
-            said = (f": {told}" if told else "") + f"; the end of its log:\n{log}"
-    raise JobFailedError(f"the job's master ended without a result{said}")
+        # Its last lines are the cause only where nothing else is known of it.
+        if not following.last_words and (pod := handle.master_pod()) is not None:
+            said = f"the end of its log:\n{handle.log(pod, tail_lines=LOG_LINES) or '(empty)'}"
+    raise JobFailedError(f"the job's master ended without a result: {said}")
 
 
 @contextlib.contextmanager

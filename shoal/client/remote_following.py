@@ -12,9 +12,11 @@ from kubernetes import client
 
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_text
+from shoal.base.words import one_line
 from shoal.client.display import Display
 from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.cluster import explain
+from shoal.cluster.api import LONGEST_MESSAGE
 from shoal.cluster.handle import JobHandle, NotBegunError, crash_of
 from shoal.config.job import JobConfig
 from shoal.config.kubernetes import START_ERROR_SECONDS
@@ -26,6 +28,10 @@ from shoal.proto.rpc import Connection
 
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that does not run any more."""
+
+SILENT_SECONDS, START_SECONDS = 10.0, 60.0
+"""For which the master of a running pod may not answer before this is said; and at first, while it
+starts."""
 
 
 class Following:
@@ -59,6 +65,9 @@ class Following:
         self._told: set[str] = set()
         self._ran = False
         self._stuck_since: float | None = None
+        self._silent_since: float | None = None
+        self._may_be_silent = START_SECONDS
+        self._silences: set[str] = set()  # what was told of the silence
 
     def follow(self) -> None:
         """Show the job until its Job has ended, or must be given up.
@@ -101,7 +110,9 @@ class Following:
             return False
         if pod.status.phase == "Failed":
             why = pod.status.reason or "an error"
-            self._tell(f"the master's pod {pod.metadata.name} ended with {why}")
+            why += f": {one_line(text, LONGEST_MESSAGE)}" if (text := pod.status.message) else ""
+            self.last_words = f"the master's pod {pod.metadata.name} ended with {why}"
+            self._tell(self.last_words)
         return False
 
     def _accompany(self, pod: client.V1Pod) -> None:
@@ -111,7 +122,9 @@ class Following:
             identity = None if config.insecure else self.handle.identity(config.job_id)
         except UserError as error:
             self._tell_of_crash(pod)
-            if not isinstance(error, NotBegunError):
+            if isinstance(error, NotBegunError):
+                self._tell_of_silence(pod)
+            else:
                 self._tell(str(error))
             return
         with self.handle.master(name, config.token, identity, CALL_SECONDS) as connection:
@@ -126,6 +139,7 @@ class Following:
                     if now is None or now.status.phase != "Running":
                         return
                     self._tell_of_crash(now)
+                    self._tell_of_silence(now)
                 time.sleep(POLL_SECONDS)
 
     def _tell_of_crash(self, pod: client.V1Pod) -> None:
@@ -133,6 +147,29 @@ class Following:
             times, how = crash
             self.last_words = f"the master ended with {how}"
             self._tell(f"{self.last_words} (restart {times})")
+
+    def _tell_of_silence(self, pod: client.V1Pod) -> None:
+        """Say after a while that nothing is heard, and what the cluster knows of the pod's node."""
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        if now - self._silent_since < self._may_be_silent:
+            return
+        ready = {each.type: each.status for each in pod.status.conditions or ()}.get("Ready")
+        warnings = self.handle.warnings(pod) if ready == "False" else []
+        why = f": {warnings[-1]}" if warnings else ""
+        text = f"its pod is on node {pod.spec.node_name}{why}. The display waits, the job may go on"
+        self._silences.add(f"the master has not answered for {self._may_be_silent:g} s; {text}")
+        for each in self._silences:
+            self._tell(each)
+
+    def _hear(self) -> None:
+        """The master answers, again perhaps."""
+        self._silent_since, self.last_words = None, ""
+        self._may_be_silent = SILENT_SECONDS
+        if self._silences:
+            self._told -= self._silences
+            self._silences.clear()
+            self.display.event("the master answers again")
 
     def _look(self, connection: Connection) -> bool:
         """One call to the master: to stop, or to tell how it goes."""
@@ -144,6 +181,7 @@ class Following:
             status = connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
         except CallError:
             return False
+        self._hear()
         self.display.update(status)
         if self.config.metrics_seconds and time.monotonic() >= self._metrics_due:
             self._keep_metrics(connection)

@@ -75,6 +75,15 @@ def plain(api: client.ApiClient, value: Any) -> Any:
     return api.sanitize_for_serialization(value)
 
 
+def log_of(api: client.ApiClient, namespace: str, pod: str, container: str, **options: Any) -> str:
+    """What a container has written, of any bytes. Raises what the client raises."""
+    # The client itself raises on bytes that are no UTF-8, which any program may write.
+    answer = client.CoreV1Api(api).read_namespaced_pod_log(
+        pod, namespace, container=container, _preload_content=False, **options
+    )
+    return bytes(answer.data).decode(errors="replace")
+
+
 def version_of(api: client.ApiClient) -> tuple[int, int]:
     """The version of the cluster's API server, such as (1, 20)."""
     version = client.VersionApi(api).get_code(_request_timeout=CALL_SECONDS)

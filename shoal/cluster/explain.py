@@ -34,7 +34,10 @@ def unreachable(error: Exception) -> UnreachableError:
 
 
 def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> UserError:
-    """The API server refuses. doing: what was tried, such as "create the job"."""
+    """The API server refuses. doing: what was tried, such as "create the job".
+
+    namespace: empty where it was tried in all of them.
+    """
     said = message_of(error)
     if error.status == HTTPStatus.CONFLICT:
         return UserError(
@@ -43,8 +46,8 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
         )
     if error.status == HTTPStatus.NOT_FOUND and "namespaces" in said:
         return UserError(
-            f"--namespace: there is no namespace {namespace}; create it with the manifests of "
-            "deploy/base, or choose another"
+            f"--namespace: there is no namespace {namespace}; create it, with what deploy/base has "
+            "for it, or choose another"
         )
     if error.status == HTTPStatus.FORBIDDEN and "exceeded quota" in said:
         return UserError(
@@ -57,6 +60,11 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
             f"--worker-priority and its like: {said}. `kubectl get priorityclasses` shows those "
             "that there are; deploy/base/priorities.yaml has shoal's"
         )
+    if error.status == HTTPStatus.FORBIDDEN and not namespace:
+        return UserError(
+            f"--all-namespaces: you may not {doing} in the whole cluster: {said}. Give "
+            "--namespace, or ask for the right to list jobs, pods and configmaps in all namespaces"
+        )
     if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return UserError(
             f"you may not {doing} in namespace {namespace}: {said}. Ask for the Role "
@@ -66,6 +74,11 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
         return UserError(
             f"there is no job {job_name} in namespace {namespace}; `shoal jobs` shows those "
             "that there are"
+        )
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR and "/containerLogs/" in said:
+        return UserError(
+            "the node of this pod does not answer, so its log cannot be read now; `kubectl get "
+            f"nodes` shows which are ready. The API server says: {said}"
         )
     return UserError(f"the cluster refuses to {doing}: {said}")
 

@@ -18,7 +18,7 @@ from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster import certificates, explain, given_model, manifests
-from shoal.cluster.api import UNREACHABLE
+from shoal.cluster.api import UNREACHABLE, log_of
 from shoal.cluster.lifetime import JobLifetime
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.portforward import PortForward
@@ -203,15 +203,9 @@ class JobHandle(JobLifetime):
     def log(self, pod: client.V1Pod, **options: Any) -> str:
         """What a pod has written."""
         with self._explained("read logs"):
-            return str(
-                self._core.read_namespaced_pod_log(
-                    pod.metadata.name,
-                    self.namespace,
-                    container=pod.metadata.labels[ROLE_LABEL],
-                    **self._options,
-                    **options,
-                )
-            )
+            role = pod.metadata.labels[ROLE_LABEL]
+            name = pod.metadata.name
+            return log_of(self._api, self.namespace, name, role, **self._options, **options)
 
     def follow_log(self, pod: client.V1Pod) -> Iterator[str]:
         """What a pod writes, line by line, until it ends."""
@@ -240,15 +234,13 @@ class JobHandle(JobLifetime):
         patience: seconds that a call tries to reach it.
         """
         forward = PortForward(self._api, self.namespace, pod, MASTER_PORT)
-        connection = Connection(
-            forward.address,
-            deadline=deadline,
-            patience=patience,
-            peer=peer_name(token, "master"),
-            identity=identity,
-        )
-        try:
-            yield connection
-        finally:
-            connection.close()
-            forward.close()
+        with contextlib.closing(forward):
+            connection = Connection(
+                forward.address,
+                deadline=deadline,
+                patience=patience,
+                peer=peer_name(token, "master"),
+                identity=identity,
+            )
+            with contextlib.closing(connection):
+                yield connection

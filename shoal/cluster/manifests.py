@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from shoal.cluster import certificates, given_model, metrics, queues
@@ -175,7 +176,7 @@ def master_job(
         ("POD_UID", "metadata.uid"),
     ):
         container["env"].append({"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}})
-    _probe(container, _probed(config, MASTER_PORT), grpc_probes)
+    _probe(container, config, MASTER_PORT, grpc_probes)
     limits: Manifest = {}
     if config.ttl_seconds_after_finished >= 0:
         limits["ttlSecondsAfterFinished"] = config.ttl_seconds_after_finished
@@ -243,7 +244,7 @@ def process_pod(
     spec["automountServiceAccountToken"] = False
     if role == "ps":
         spec["hostname"] = name
-        _probe(spec["containers"][0], _probed(config, SERVER_PORT), grpc_probes)
+        _probe(spec["containers"][0], config, SERVER_PORT, grpc_probes)
     resources = spec["containers"][0]["resources"]
     for end in resources.values():
         if "memory" in end:
@@ -369,18 +370,14 @@ def _grace(templates: dict[str, Manifest], role: str) -> int:
     return int(spec.get("terminationGracePeriodSeconds", GRACE_SECONDS[role]))
 
 
-def _probed(config: JobConfig, port: int) -> int:
-    return port if config.insecure else HEALTH_PORT
-
-
-def _probe(container: Manifest, port: int, grpc_probes: bool) -> None:
+def _probe(container: Manifest, config: JobConfig, port: int, grpc_probes: bool) -> None:
+    asked = {"port": port if config.insecure else HEALTH_PORT}
     # Before Kubernetes 1.24 a kubelet knows no gRPC; that the port answers is enough.
-    handler: Manifest = {"grpc": {"port": port}} if grpc_probes else {"tcpSocket": {"port": port}}
+    handler: Manifest = {"grpc": asked} if grpc_probes else {"tcpSocket": asked}
     container["readinessProbe"] = handler | {"periodSeconds": 5}
+    # Nothing else is probed before this one has had an answer: imports from a cold disk take long.
+    tries = math.ceil(config.start_seconds / 5)
+    container["startupProbe"] = handler | {"periodSeconds": 5, "failureThreshold": tries}
     # Patient: a server that writes a checkpoint on a full machine is not to be killed.
-    container["livenessProbe"] = handler | {
-        "initialDelaySeconds": 30,
-        "periodSeconds": 20,
-        "timeoutSeconds": 10,
-        "failureThreshold": 6,
-    }
+    more = {"periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 6}
+    container["livenessProbe"] = handler | more

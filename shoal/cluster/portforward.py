@@ -9,6 +9,7 @@ import contextlib
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,10 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import portforward
 
 CHUNK = 1 << 16
+
+CLOSE_SECONDS = 1.0
+"""For the threads to end when it is closed: one that runs on, and says something while the
+interpreter ends, aborts the process."""
 
 _LIBRARY = "kubernetes.stream"
 
@@ -60,14 +65,18 @@ class PortForward:
         self._listener.bind(str(path))
         self._listener.listen()
         self.address = f"unix:{path}"
+        self._carrying: list[threading.Thread] = []
         threading.Thread(target=self._accept, name="port-forward", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and wait a moment for the connections, which the caller has closed."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._folder.cleanup()
+        give_up = time.monotonic() + CLOSE_SECONDS
+        for thread in self._carrying:
+            thread.join(max(0.0, give_up - time.monotonic()))
 
     def _accept(self) -> None:
         while True:
@@ -77,7 +86,9 @@ class PortForward:
                 return
             # Each in a thread of its own from the beginning: the API server may take one and
             # not answer, and the caller's next try must not wait behind it.
-            threading.Thread(target=self._carry, args=(local,), daemon=True).start()
+            thread = threading.Thread(target=self._carry, args=(local,), daemon=True)
+            thread.start()
+            self._carrying = [each for each in self._carrying if each.is_alive()] + [thread]
 
     def _carry(self, local: socket.socket) -> None:
         """Make a way for a connection, and carry what comes until both ends have ended."""

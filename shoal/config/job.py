@@ -27,6 +27,9 @@ from shoal.config.kubernetes import PATHS
 from shoal.config.options import GROUPS, JobOptions
 from shoal.errors import UserError, hide
 
+START_SECONDS = 300.0
+"""Least of JobConfig.start_seconds: TensorFlow takes a minute or two to come from a cold disk."""
+
 TOKEN_LETTERS = 16
 """Of a job's token that is drawn here."""
 
@@ -150,6 +153,11 @@ class JobConfig(JobOptions):
         if self.begins_with or not self.checkpoint_dir:
             return ""
         return f"{self.checkpoint_dir.rstrip('/')}/first-rows-{self.job_id}"
+
+    @property
+    def start_seconds(self) -> float:
+        """How long a process that runs may take to register, or a server to get on with that."""
+        return max(START_SECONDS, self.start_timeout)
 
     @property
     def leaves_out_trained(self) -> bool:

@@ -186,7 +186,7 @@ class KubernetesOptions:
         "Seconds that a pod may wait for room, an image or a configuration before the job fails. "
         "It holds for the master (not one that is applied from a file), for servers, and for "
         "workers while fewer than --min-workers are ready. 0: no limit for room, five minutes for "
-        "the others.",
+        "the others. A pod that runs has as long to get ready, and five minutes at least.",
         0.0,
         least=0,
         value="SECONDS",

@@ -226,3 +226,17 @@ def of_result(result: JobResult, last: Mapping[str, Any] | None) -> dict[str, An
         "advice": bound[1],
         "output": result.output if result.output and result.state in COMPLETE else "",
     }
+
+
+def of_running(status: pb.JobStatus) -> dict[str, Any]:
+    """A job that runs, by one status alone, for programs: with metrics and messages."""
+    pace = Pace()
+    pace.update(status, 0.0)
+    metrics = {name: _number(value) for name, value in status.last_evaluation.metrics.items()}
+    told = {"metrics": metrics, "messages": list(status.messages)}
+    return of_status(status, pace) | told
+
+
+def of_ended(result: JobResult) -> dict[str, Any]:
+    """A job that has ended, for programs: with metrics and messages."""
+    return of_result(result, None) | {"metrics": result.metrics, "messages": result.messages}

@@ -72,7 +72,7 @@ class InCluster(Listing):
 
     def jobs(self) -> list[dict[str, Any]]:
         """See Listing."""
-        from shoal.client.cluster_jobs import list_jobs  # late: the library is large
+        from shoal.client.cluster_listing import list_jobs  # late: the library is large
 
         now = datetime.now(UTC)
         return [

@@ -216,7 +216,9 @@ def cluster(tmp_path, monkeypatch):
             for name, phase, result in known:
                 made = {"name": f"{name}-master", "labels": labels(name, "master")}
                 if path.endswith(f"/jobs/{name}-master"):
-                    return self.answer(200, {"metadata": made, "spec": {"template": {}}, "status": {}})
+                    return self.answer(
+                        200, {"metadata": made, "spec": {"template": {}}, "status": {}}
+                    )
                 if path.endswith(f"/configmaps/{name}"):
                     data = {RESULT_FILE: json.dumps(result)} if result else {}
                     return self.answer(200, {"metadata": {"name": name}, "data": data})

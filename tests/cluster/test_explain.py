@@ -56,3 +56,11 @@ def test_the_reason_of_a_refusal_by_quota_is_found_in_a_long_message():
     message = 'pods "job-worker-0" is forbidden: exceeded quota: small, requested: ' + LONG
     told = str(refused(said(json.dumps({"message": message}), 403), "team", "job", "create it"))
     assert told.startswith("--namespace: the quota of team leaves no room")
+
+
+def test_a_log_of_a_node_that_is_away_says_so():
+    call = "https://10.0.0.1:10250/containerLogs/team/job-ps-0/ps"
+    message = f'Get "{call}": dial tcp 10.0.0.1:10250: connect: connection refused'
+    told = str(refused(said(json.dumps({"message": message}), 500), "team", "job", "read logs"))
+    assert told.startswith("the node of this pod does not answer, so its log cannot be read now")
+    assert message in told

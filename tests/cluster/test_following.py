@@ -3,6 +3,8 @@
 Over HTTP, from an API server that says what a test has it say; tests/kubernetes has the real one.
 """
 
+import contextlib
+import copy
 import json
 from http.server import BaseHTTPRequestHandler
 
@@ -10,7 +12,8 @@ import pytest
 from kubernetes import client
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.cluster_jobs import _state_of, _without_result, pods_table
+from shoal.client.cluster_jobs import _without_result
+from shoal.client.cluster_listing import pod_lines, pods_table, state_of
 from shoal.client.display import Display
 from shoal.client.remote import follow_job
 from shoal.cluster.explain import UnreachableError
@@ -25,6 +28,9 @@ from shoal.cluster.manifests import (
 )
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import PeerUnavailableError
 from shoal.result import JobFailedError
 from tests.master.api_server import Answers, served
 
@@ -208,7 +214,7 @@ def test_a_suspended_job_is_told_and_goes_on_when_it_is_resumed(world, follow):
     assert world.shown >= len(world.pods)
     job, pods = follow.handle().job(), []
     job.status.conditions = []
-    assert _state_of(job, pods) == "suspended"
+    assert state_of(job, pods) == "suspended"
 
 
 def test_the_client_makes_no_secret_and_warns_of_a_job_without(world, follow):
@@ -234,11 +240,11 @@ def test_a_later_pod_that_cannot_start_does_not_end_the_job(world, follow):
 
 def test_a_pod_that_its_node_gave_up_is_followed_by_another(world, follow):
     evicted = pod("Failed", 0)
-    evicted["status"]["reason"] = "Evicted"
+    evicted["status"] |= {"reason": "Evicted", "message": "low on\nmemory"}
     world.pods = [RUNS, GONE, evicted, evicted, pod("Pending", 1), pod("Succeeded", 1)]
     with pytest.raises(JobFailedError, match="without a result"):
         follow()
-    assert any("ended with Evicted" in text for text in follow.display.events)
+    assert any("ended with Evicted: low on memory" in text for text in follow.display.events)
     assert world.shown >= len(world.pods)
 
 
@@ -285,7 +291,45 @@ def test_the_end_of_a_master_is_told_by_its_reason(world, follow, ended, told):
     with pytest.raises(JobFailedError) as error:
         follow()
     assert f"the master ended with {told} (restart 1)" in follow.display.events
-    assert f"the master ended with {told}" in str(error.value)
+    assert (
+        str(error.value) == f"the job's master ended without a result: the master ended with {told}"
+    )
+
+
+def test_the_log_of_a_master_is_told_only_if_nothing_else_is_known(world, follow):
+    world.pods = [pod("Succeeded")]
+    with pytest.raises(JobFailedError, match="without a result: the end of its log:\nits log"):
+        follow()
+
+
+class Master:
+    """A master that starts, is silent between two answers, and again after them."""
+
+    def __init__(self):
+        self.answers = iter([False, True, False, False, True])
+
+    def call(self, method, *_, **__):
+        if method is methods.GET_JOB_METRICS or not next(self.answers, False):
+            raise PeerUnavailableError("master", "GetJobStatus", "no answer")
+        return pb.JobStatus()
+
+
+def test_a_master_that_is_not_heard_is_told_with_what_its_node_lacks(world, follow, monkeypatch):
+    monkeypatch.setattr("shoal.client.remote_following.SILENT_SECONDS", 0.0)
+    master = contextlib.nullcontext(Master())
+    monkeypatch.setattr(JobHandle, "master", lambda *_: master)
+    monkeypatch.setattr(JobHandle, "identity", lambda *_: None)
+    away = copy.deepcopy(RUNS)
+    away["spec"]["nodeName"] = "vm"
+    away["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    world.events = [{"reason": "NodeNotReady", "message": "Node is not ready"}]
+    world.pods = [away] * 12 + [pod("Succeeded")]
+    with pytest.raises(JobFailedError):
+        follow()
+    silence = "the master has not answered for 0 s; its pod is on node vm: Node is not ready. "
+    told = [text for text in follow.display.events if "answer" in text]
+    assert [text.startswith(silence) for text in told] == [True, False, True]
+    assert told[1] == "the master answers again"
 
 
 def test_a_master_without_a_place_ends_the_job_after_start_timeout(world, follow):
@@ -313,7 +357,7 @@ def test_a_secret_that_is_not_there_is_told_and_ends_the_job_after_start_timeout
         follow(start_timeout=0.5)
     assert f"the master's pod cannot start yet: {secret}" in follow.display.events
     world.deleted = False
-    table = pods_table(follow.handle().pods(), follow.handle().warnings)
+    table = pods_table(pod_lines(follow.handle().pods(), follow.handle().warnings))
     assert secret in next(iter(table.columns[-1].cells))
 
 

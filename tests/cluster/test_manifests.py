@@ -484,10 +484,20 @@ def test_each_pod_mounts_its_own_certificate_and_no_other():
     assert "authority" not in json.dumps(list(secrets.values()))
 
 
+def seconds_to_start(container):
+    probe = container["startupProbe"]
+    return probe["periodSeconds"] * probe["failureThreshold"]
+
+
 def test_probes_ask_at_a_port_that_answers_nothing_else():
     server = pod("ps")["spec"]["containers"][0]
     assert server["command"][-2:] == ["--health", "0.0.0.0:7200"]
     assert server["livenessProbe"]["tcpSocket"] == {"port": 7200}
+    # Whatever a start takes up to its limit, liveness does not count it.
+    assert server["startupProbe"]["tcpSocket"] == {"port": 7200}
+    assert seconds_to_start(server) == 300
+    assert seconds_to_start(container(pod("ps", start_timeout=902.0))) == 905
+    assert "initialDelaySeconds" not in server["livenessProbe"]
     open_to_all = pod("ps", insecure=True)["spec"]
     assert open_to_all["containers"][0]["livenessProbe"]["tcpSocket"] == {"port": 7100}
     assert "--health" not in open_to_all["containers"][0]["command"]

@@ -40,3 +40,20 @@ def test_an_api_server_that_does_not_answer_once_does_not_hold_up_the_next_try()
         forward.close()
         for each in (*taken, *tries):
             each.close()
+
+
+def test_no_thread_runs_on_after_the_end_which_could_abort_the_interpreter(monkeypatch):
+    monkeypatch.setattr("shoal.cluster.portforward.CLOSE_SECONDS", 60.0)
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as tried:
+        configuration = client.Configuration()
+        configuration.host = f"http://127.0.0.1:{server.getsockname()[1]}"
+        forward = PortForward(client.ApiClient(configuration), "space", "pod", 1)
+        tried.connect(forward.address.removeprefix("unix:"))
+        taken = server.accept()[0]
+        carrying = {*threading.enumerate()} - before
+        breaks = threading.Timer(0.3, taken.close)
+        breaks.start()
+        forward.close()
+        assert not any(each.is_alive() for each in carrying)
+        breaks.join()

@@ -9,6 +9,7 @@ recipes of moving-from-elasticdl.md those of tests/elasticdl.
 import contextlib
 import importlib
 import io
+import json
 import os
 import random
 import re
@@ -333,7 +334,8 @@ def test_a_script_of_keras_and_its_module(here):
 
 def test_the_page_of_running(here):
     printed = run("docs/guide/running.md", here)
-    assert "succeeded" in one(printed, "shoal status")
+    assert "succeeded" in printed["shoal status clicks"]
+    assert json.loads(one(printed, "shoal status clicks --json"))["state"] == "succeeded"
     assert one(printed, "shoal checkpoint verify") == "checkpoint 1: good\n"
     assert (here / "model" / "saved_model").is_dir()
     assert "padded, dim 8 -> 16" in one(printed, "--dry-run")

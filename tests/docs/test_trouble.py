@@ -78,7 +78,7 @@ PROOFS = {
     ],
     "there is no room for a process that is to start, or start again": [
         "master/test_runner.py::"
-        "test_a_process_without_room_waits_and_its_job_begins_when_there_is_some",
+        "test_processes_without_room_wait_and_their_job_begins_when_there_is_some",
         "jobs/test_count.py::test_storage_hangs_half_sent_requests_and_no_room_cost_time_only",
     ],
     "requests to a server are sent by half, and their senders stand still": [

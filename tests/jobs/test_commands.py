@@ -1,5 +1,6 @@
 """A job of this machine, driven from another terminal: status, jobs, logs, scale, stop."""
 
+import json
 import re
 import subprocess
 import sys
@@ -52,6 +53,13 @@ def test_a_running_job_is_shown_scaled_and_stopped(shoal, numbered, tmp_path):
         assert f"{job.pid('worker')} shoal-jobs/driven/logs/worker-0." in shown
         assert f"master {job.pid('master')}" in shown
         assert "driven running 1 1" in shoal("jobs")
+        (line,) = json.loads(shoal("jobs", "--json"))
+        assert (line["name"], line["state"], line["workers"]) == ("driven", "running", 1)
+        now = json.loads(shoal("status", "driven", "--json"))
+        assert (now["state"], [each["name"] for each in now["workers"]]) == (
+            "training",
+            ["worker-0"],
+        )
         logged = shoal("logs", "driven", "worker", "0")
         assert logged
         # It may have logged more meanwhile.
@@ -67,6 +75,8 @@ def test_a_running_job_is_shown_scaled_and_stopped(shoal, numbered, tmp_path):
         ended = job.ended()
     assert ended.result["state"] == "stopped"
     assert "driven stopped" in shoal("jobs")
+    now = json.loads(shoal("status", "driven", "--json"))
+    assert (now["state"], now["ended"], now["ledger"]["total"] > 0) == ("stopped", True, True)
     assert "state stopped" in shoal("status", "driven")
     for command in (["stop", "driven"], ["scale", "driven", "--workers", "1"]):
         assert "job driven does not run: it has ended: stopped" in shoal(*command, code=2)

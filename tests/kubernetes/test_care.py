@@ -1,6 +1,7 @@
 """A cluster that has no room, that loses the job's objects, and whose node is drained."""
 
 import shutil
+import signal
 
 import pytest
 from kubernetes import client
@@ -121,3 +122,25 @@ def test_a_job_waits_for_room_keeps_its_objects_and_is_drained(shoal, movielens,
     ledger = result_in(shoal, NAME)["ledger"]
     assert ledger["trained_once"] + ledger["repeated"] == ledger["total"] == 2 * 19_633
     until("nothing is left", lambda: left_of(NAME, namespace) == "")
+
+
+def test_workers_without_room_are_told_in_one_line(shoal, movielens, namespace, node):
+    shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
+    flags, _ = held_job(
+        shoal,
+        "crowd",
+        workers="20",
+        worker_resource_request=f"cpu=0.01,memory=100Mi,{ROOM}=1",
+        worker_resource_limit=f"{ROOM}=1",
+    )
+    node.give_room(3)
+    with following(shoal, *flags) as (train, said):
+        until("they are told", lambda: train.poll() is not None or "wait: Unschedulable" in said())
+        train.send_signal(signal.SIGINT)
+        train.send_signal(signal.SIGINT)
+        train.wait(SECONDS)
+    told = [line for line in said().splitlines() if "Unschedulable" in line]
+    assert len(told) == 1, said()
+    assert "17 workers wait: Unschedulable: " in told[0]
+    assert f"Insufficient {ROOM}" in told[0]
+    until("nothing is left", lambda: left_of("crowd", namespace) == "")

@@ -1,5 +1,6 @@
 """The commands for jobs in a cluster, by a user who has the Role shoal-user and no more."""
 
+import json
 import shutil
 
 import pytest
@@ -45,6 +46,10 @@ def test_a_job_is_followed_scaled_stopped_audited_and_resumed(user, movielens, n
     )
 
     assert "running" in run("jobs", "--namespace", namespace)
+    assert "--all-namespaces: you may not list jobs" in run("jobs", "-A", code=2)
+    now = json.loads(of_job("status", "--json"))
+    assert (now["namespace"], now["state"]) == (namespace, "training")
+    assert {each["pod"] for each in now["pods"]} >= {f"{NAME}-ps-0", f"{NAME}-worker-0"}
     status = of_job("status")
     assert "training" in status
     assert f"{NAME}-ps-0" in status

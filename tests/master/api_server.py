@@ -14,7 +14,7 @@ class Answers:
 
     def answer(self, code, content):
         text = isinstance(content, str)
-        body = (content if text else f"{json.dumps(content)}\n").encode()
+        body = (content if text else f"{json.dumps(content)}\n").encode(errors="surrogateescape")
         self.send_response(code)
         self.send_header("Content-Type", "text/plain" if text else "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from google.protobuf.message import Message
 
-from shoal.config.job import JobConfig
+from shoal.config.job import START_SECONDS, JobConfig
 from shoal.master.job.heard import HEARD
 from shoal.master.job.instructions import (
     ApplyUpdate,
@@ -24,7 +24,6 @@ from shoal.master.job.instructions import (
     StartProcess,
 )
 from shoal.master.job.members import ProcessState
-from shoal.master.job.membership import START_TIMEOUT_SECONDS
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import Event, RecordedJob
 from shoal.master.work import outcomes
@@ -287,7 +286,7 @@ class RandomJob:
 
     def _wait(self) -> None:
         if self.draw.random() < 0.05:
-            self.now += self.draw.choice((31.0, 61.0, START_TIMEOUT_SECONDS / 2))
+            self.now += self.draw.choice((31.0, 61.0, START_SECONDS / 2))
         self.job.tick(self.now)
 
     def _process_failed(self) -> None:

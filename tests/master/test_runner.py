@@ -302,14 +302,15 @@ def test_a_bug_where_the_servers_are_asked_at_the_end_fails_the_job(run, monkeyp
     assert "a bug" in failure["traceback"]
 
 
-def test_a_process_without_room_waits_and_its_job_begins_when_there_is_some(
+def test_processes_without_room_wait_and_their_job_begins_when_there_is_some(
     run, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(faults, "_FOLDER", str(tmp_path))
-    path = faults.no_room_file(tmp_path, "ps-0")
-    path.touch()
-    job = run()
-    told = "ps-0 waits: there is no room for it"
+    paths = [faults.no_room_file(tmp_path, name) for name in ("ps-0", "worker-0", "worker-1")]
+    for path in paths:
+        path.touch()
+    job = run(workers="2")
+    told = "there is no room for it"
 
     def messages():
         said = job.runner.job.look(lambda j, _: j.record.messages)
@@ -317,9 +318,11 @@ def test_a_process_without_room_waits_and_its_job_begins_when_there_is_some(
 
     until("word of it", messages)
     assert ServerId(0) not in {start.process for start in job.launcher.running()}
-    path.unlink()
+    for path in paths:
+        path.unlink()
     job.pid_of(ServerId(0))
-    assert len(messages()) == 1
+    (line,) = messages()
+    assert line.endswith(f"1 server and 2 workers wait: {told}")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.base.job_folder import JobFolder
+from shoal.base.job_logs import keep_log
 from shoal.master import client_service, service
 from shoal.master.job.status import status_message
 from shoal.master.journal.events import RecordedJob
@@ -101,3 +103,17 @@ def test_pods_have_certificates_for_so_many_workers_and_a_job_gets_no_more():
     # Where nothing is made beforehand there is no limit.
     assert scaled(81, **pods | {"insecure": True}) == 81
     assert scaled(81, workers="20") == 81
+
+
+def test_a_client_gets_the_log_of_a_start_that_is_over(tmp_path):
+    asked = handlers_of(SharedJob(RecordedJob(config(job_dir=str(tmp_path)), lambda _: None)))
+    keep_log(JobFolder(tmp_path), "ps", 1, 2, "its log\n")
+    get_log = asked[methods.GET_JOB_LOG]
+    assert get_log(pb.JobLogRequest(role="ps", index=1)).text == "its log\n"
+    assert get_log(pb.JobLogRequest(role="ps", index=1, incarnation=2)).text == "its log\n"
+    for wrong, message in (
+        ({"incarnation": 0}, "there is no log of restart 0 of ps-1, only of 2"),
+        ({"index": 7}, "has no process ps-7; there are: master, ps-1"),
+    ):
+        with pytest.raises(WireError, match=message):
+            get_log(pb.JobLogRequest(**{"role": "ps", "index": 1} | wrong))

@@ -62,7 +62,7 @@ def judge(tmp_path, inputs, *cases):
 
 @needs_promtool
 def test_the_rules_are_valid():
-    assert "3 rules found" in promtool("check", "rules", MONITORING / "rules.yaml")
+    assert "6 rules found" in promtool("check", "rules", MONITORING / "rules.yaml")
 
 
 def test_the_operator_has_the_same_rules():
@@ -99,6 +99,56 @@ def test_a_job_that_trains_nothing_is_told(tmp_path):
         ],
         fires("ShoalJobStalled", "30m", found=False),
     )
+
+
+@needs_promtool
+def test_a_job_that_waits_or_does_not_begin_is_told(tmp_path):
+    waits = [series("shoal_job_waiting", "0x9 1x60")]
+    begins = [
+        series("shoal_job_waiting", "0 1 0 1 0x60"),
+        series("shoal_job_state", "0x9 1x60", state="starting"),
+    ]
+    for inputs in (waits, begins):
+        judge(
+            tmp_path,
+            inputs,
+            fires("ShoalJobWaits", "38m", found=False),
+            fires("ShoalJobWaits", "41m", found=True),
+        )
+    judge(
+        tmp_path,
+        [
+            series("shoal_job_waiting", "1x20 0 1x20"),
+            series("shoal_job_state", "0x60", state="starting"),
+        ],
+        fires("ShoalJobWaits", "39m", found=False),
+    )
+
+
+@needs_promtool
+def test_a_master_that_crashes_or_never_runs_is_told(tmp_path):
+    found = fires("ShoalMasterFails", "20m", found=True)
+    begun = "process_start_time_seconds"
+    inputs = [series(begun, "0x9 600 700 800x30", shoal_role="master")]
+    judge(tmp_path, inputs, fires("ShoalMasterFails", "12m", found=False), found)
+    inputs = [series(begun, "0x9 600x30", shoal_role="master")]
+    inputs += [series("up", "1x40", shoal_role="master"), series("up", "0x40", shoal_role="ps")]
+    judge(tmp_path, inputs, fires("ShoalMasterFails", "20m", found=False))
+    judge(tmp_path, [series("up", "1x9 0x40", shoal_role="master")], found)
+
+    def pod(name, role, phase):
+        own = f'namespace="shoal", pod="{name}"'
+        labels = f'{own}, label_shoal_dev_job="tide", label_shoal_dev_role="{role}"'
+        return [
+            {"series": f"kube_pod_labels{{{labels}}}", "values": "1x40"},
+            {"series": f'kube_pod_status_phase{{{own}, phase="{phase}"}}', "values": "1x40"},
+        ]
+
+    for pods, expected in (
+        (pod("tide-master-x", "master", "Pending"), True),
+        (pod("tide-master-x", "master", "Running") + pod("tide-ps-0", "ps", "Pending"), False),
+    ):
+        judge(tmp_path, pods, fires("ShoalMasterPending", "20m", found=expected))
 
 
 @needs_promtool

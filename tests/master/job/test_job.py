@@ -8,6 +8,7 @@ import re
 import pytest
 
 from shoal.base.transitions import InvalidTransitionError
+from shoal.config.job import START_SECONDS
 from shoal.master.job.instructions import (
     FenceWorker,
     Finished,
@@ -18,7 +19,6 @@ from shoal.master.job.instructions import (
     WorkerWelcome,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.membership import START_TIMEOUT_SECONDS
 from shoal.master.job.status import status_message
 from shoal.master.result import result_of
 from shoal.master.server_work import note_status
@@ -170,14 +170,24 @@ def test_silence_while_the_master_itself_stood_still_is_nobodys():
     assert job.take_instructions() == [KillProcess(Start(w(0), 0)), FenceWorker(w(0), 0)]
 
 
-def test_a_process_that_never_gets_ready_is_noticed():
-    job = Job(config())
+@pytest.mark.parametrize(
+    ("start_timeout", "limit"),
+    [(0.0, START_SECONDS), (20.0, START_SECONDS), (900.0, 900.0)],
+)
+def test_a_process_that_never_gets_ready_is_noticed(start_timeout, limit):
+    job = Job(config(start_timeout=start_timeout))
     job.begin(0.0)
     # One that waits for room is not late, however long it takes.
-    job.tick(START_TIMEOUT_SECONDS + 1)
+    job.tick(limit + 1)
     assert job.phases.failure is None
-    job.process_started(Start(ServerId(0), 0), START_TIMEOUT_SECONDS)
-    job.tick(2 * START_TIMEOUT_SECONDS + 1)
+    for process in (w(0), ServerId(0)):
+        job.process_started(Start(process, 0), limit)
+    job.tick(2 * limit - 1)
+    assert job.phases.failure is None
+    job.tick(2 * limit + 1)
+    assert any(
+        f"worker-0 died (not ready {limit + 1:.0f} s" in each for each in job.record.messages
+    )
     assert "ps-0 did not get ready" in job.phases.failure.message
 
 
@@ -187,15 +197,15 @@ def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
     job.process_started(Start(ServerId(0), 0), 0.0)
     moves = range(1, 11)
     for move in moves:
-        now = move * (START_TIMEOUT_SECONDS - 1)
+        now = move * (START_SECONDS - 1)
         what = pb.ServerProgress(what="restore checkpoint 3", done=move, total=10)
         job.server_progressed(ServerId(0), 0, what, now)
         job.tick(now)
     # Saying the same again is no progress.
-    job.server_progressed(ServerId(0), 0, what, now + START_TIMEOUT_SECONDS)
-    job.tick(now + START_TIMEOUT_SECONDS)
+    job.server_progressed(ServerId(0), 0, what, now + START_SECONDS)
+    job.tick(now + START_SECONDS)
     assert job.phases.failure is None
-    job.tick(now + START_TIMEOUT_SECONDS + 1)
+    job.tick(now + START_SECONDS + 1)
     assert job.phases.failure.message == (
         "ps-0 did not get ready in time; it was to restore checkpoint 3; see its log"
     )

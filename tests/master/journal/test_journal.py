@@ -148,7 +148,7 @@ def journal(tmp_path):
         opened = Journal(path, config())
         job = opened.restore()
         for index in range(8):
-            job.process_waits(Start(w(0), 0), f"reason {index}", float(index))
+            job.noted(f"reason {index}", float(index))
         opened.close()
     return path
 
@@ -167,7 +167,7 @@ def test_events_come_back_and_more_can_be_added(journal):
     stored, entries = read(journal)
     events = [entry.event for entry in entries]
     assert stored == config()
-    assert [each.arguments["why"] for each in events[:-1]] == [f"reason {i}" for i in range(8)]
+    assert [each.arguments["text"] for each in events[:-1]] == [f"reason {i}" for i in range(8)]
     assert events[-1] == EVENT
 
 
@@ -183,7 +183,7 @@ def test_a_journal_is_whole_for_who_reads_while_a_segment_begins(tmp_path, monke
     def write(events):
         nonlocal written
         for _ in range(events):
-            job.process_waits(Start(w(0), 0), f"reason {written}", float(written))
+            job.noted(f"reason {written}", float(written))
             written += 1
         opened.commit()
 
@@ -199,7 +199,7 @@ def test_a_journal_is_whole_for_who_reads_while_a_segment_begins(tmp_path, monke
 
     write(2)
     monkeypatch.setattr(journals, "Segment", Overtaken)
-    found = [entry.event.arguments["why"] for entry in read(path)[1]]
+    found = [entry.event.arguments["text"] for entry in read(path)[1]]
     opened.close()
     assert found == [f"reason {index}" for index in range(len(found))]
     assert len(found) >= 2

@@ -6,6 +6,7 @@ Over HTTP, from a server that has no pod and no past; tests/kubernetes has the r
 import json
 import queue
 import threading
+import urllib.parse
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 
@@ -13,8 +14,9 @@ import pytest
 from kubernetes import client
 
 from shoal.cluster.manifests import INCARNATION_LABEL, INDEX_LABEL, ROLE_LABEL
-from shoal.master.job.launcher import Exited
-from shoal.master.launchers.pod_launcher import PodLauncher
+from shoal.master.job.launcher import Exited, Started
+from shoal.master.launchers import pod_launcher
+from shoal.master.launchers.pod_launcher import LAST_LINES, PodLauncher
 from shoal.master.launchers.pod_view import PodView
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from tests.master.api_server import Answers, served
@@ -81,6 +83,7 @@ class Cluster:
     def __init__(self):
         self.pod, self.fails, self.made = None, 0, 0
         self.done = queue.SimpleQueue()
+        self.log = ""
 
     def create(self, manifest):
         self.made += 1
@@ -115,6 +118,9 @@ def cluster():
                 world.done.put("watched")
                 over.wait()  # nothing is told
                 self.answer(200, "")
+            elif "/log?" in self.path:
+                (limit,) = urllib.parse.parse_qs(self.path).get("limitBytes", [None])
+                self.answer(200, world.log if limit is None else world.log[: int(limit)])
             else:
                 listed = {"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []}
                 self.answer(200, listed)
@@ -177,5 +183,46 @@ def test_a_deletion_is_of_one_pod_and_not_of_its_successor(cluster, monkeypatch)
         launcher._delete(Start(ServerId(0), 2), True)
         assert world.done.get(timeout=60) == HTTPStatus.CONFLICT
         assert world.pod is not None
+    finally:
+        launcher.close()
+
+
+def test_the_logs_of_pods_that_end_are_kept_and_no_other_ones(cluster, monkeypatch):
+    world, api = cluster
+    kept = queue.SimpleQueue()
+    events = queue.SimpleQueue()
+    keep = lambda start, text: kept.put((start, text))  # noqa: E731
+    launcher = PodLauncher(events.put, api, "space", "job", manifest_of, keep=keep)
+    try:
+        first, second = Start(WorkerId(0), 0), Start(WorkerId(0), 1)
+        assert world.done.get(timeout=60) == "watched"
+        created(launcher, world, first)
+        launcher._seen("MODIFIED", PodView(first, "Running"))
+        world.log = "it is told to end\n"
+        launcher._seen("MODIFIED", PodView(first, "Running", deleting=True))
+        assert kept.get(timeout=60) == (first, world.log)
+        world.log = "line\n" * 60 + "a traceback\n"
+        launcher._seen("MODIFIED", PodView(first, "Failed", code=1))
+        assert kept.get(timeout=60) == (first, world.log)
+        assert isinstance(events.get(timeout=60), Started)
+        last = events.get(timeout=60).last_lines.splitlines()
+        assert (len(last), last[-1]) == (LAST_LINES, "a traceback")
+        launcher._seen("DELETED", PodView(first, "Failed"))
+        # A log may have any bytes, and any length: its end is told all the same.
+        third = Start(WorkerId(1), 0)
+        created(launcher, world, third)
+        monkeypatch.setattr(pod_launcher, "KEPT_BYTES", 100)
+        world.log = "\udcff" * 200 + "\nthe end\n"
+        launcher._seen("MODIFIED", PodView(third, "Failed", code=1))
+        told = events.get(timeout=60).last_lines
+        assert told.splitlines()[-1] == "the end"
+        assert kept.get(timeout=60)[1].rstrip().endswith(told.splitlines()[-2] + "\nthe end")
+        monkeypatch.undo()
+        world.log = "all is done\n"
+        # The pod that has the name now is another start's.
+        created(launcher, world, second)
+        launcher._logs.put((first, None))
+        launcher._seen("MODIFIED", PodView(second, "Succeeded", code=0))
+        assert kept.get(timeout=60) == (second, world.log)
     finally:
         launcher.close()

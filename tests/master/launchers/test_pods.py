@@ -6,7 +6,7 @@ import pytest
 
 from shoal.master.job.launcher import Started, Waiting
 from shoal.master.launchers.pod_view import PodView
-from shoal.master.launchers.pods import CreatePod, DeletePod, Pods, Report
+from shoal.master.launchers.pods import CreatePod, DeletePod, KeepLog, Pods, Report
 from shoal.master.work.ids import ServerId, Start, WorkerId
 
 FIRST = Start(WorkerId(0), 0)
@@ -324,3 +324,16 @@ def test_a_pods_node_is_seen():
         "status": {"phase": "Running"},
     }
     assert PodView.of(found).node == "a"
+
+
+def test_what_a_pod_has_written_is_kept_before_it_goes(pods):
+    running(pods)
+    leaving = pod(deleting=True)
+    assert pods.seen(leaving) == [KeepLog(FIRST)]
+    assert pods.seen(leaving) == []
+    # Again once it has ended, as it may have written more; with a failure it is read anyway.
+    keep, report = pods.seen(pod(phase="Succeeded", container=ended(0, "Completed"), deleting=True))
+    assert (keep, report.with_log) == (KeepLog(FIRST), False)
+    running(pods, SECOND)
+    (report,) = pods.seen(pod(SECOND, "Failed", ended(1)))
+    assert report.with_log
