@@ -1,4 +1,4 @@
-"""What --autoscale finds, against the best number of workers there is. `make bench-autoscale`.
+"""Compare the workers that --autoscale chooses with the best number. `make bench-autoscale`.
 
 Jobs whose minibatches take a time that does not depend on the machine
 (tests/jobs/zoo/throttled.py): APART seconds in each worker by itself, and TOGETHER seconds in which
@@ -71,7 +71,7 @@ class Throttled:
         )
 
     def status(self) -> pb.JobStatus:
-        """What the master says."""
+        """The job's status, as the master reports it."""
         return self.job.call_status()
 
     def steps(self) -> int:

@@ -117,7 +117,7 @@ def parts(times: Times) -> dict[str, np.ndarray]:
 
 
 def speed(save: Callable[[Path], None], folder: Path) -> str:
-    """Of a shard, with nothing beside it, and of a plain write of the same bytes."""
+    """Report the speed of saving one shard, and of a plain write of the same bytes."""
     before = time.perf_counter()
     save(folder)
     took = time.perf_counter() - before

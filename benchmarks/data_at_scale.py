@@ -128,7 +128,7 @@ def job(folder, name, data, **flags):
 
 
 def trained(folder):
-    """Whether a training task was reported."""
+    """True if a training task was reported."""
     try:
         events = [entry.event for entry in read(folder.journal)[1]]
     except Exception:

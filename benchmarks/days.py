@@ -64,7 +64,7 @@ def trained(name: str, data: Path, **options: Any) -> shoal.JobResult:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two jobs' models are equal bit for bit."""
+    """True if two jobs' models are equal bit for bit."""
     folders = [FOLDER / "models" / name for name in (one, other)]
     files = [sorted(each.rglob("*.parquet")) for each in folders]
     return len(files[0]) == len(files[1]) > 0 and all(

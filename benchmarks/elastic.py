@@ -48,7 +48,7 @@ def kubectl(*words: str) -> None:
 
 
 def flags(folder: Path, epochs: int) -> list[str]:
-    """Of `shoal train`, for a job of a minute or so."""
+    """The flags of `shoal train` for a job of a minute or so."""
     given = {
         "image": IMAGE,
         "image-pull-policy": "Never",

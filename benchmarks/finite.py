@@ -1,4 +1,4 @@
-"""What the servers' check for NaN and infinities costs, as a share of applying a push.
+"""Measure the servers' check for NaN and infinities, as a share of applying a push.
 
     python benchmarks/finite.py
 

@@ -1,4 +1,4 @@
-"""What the journal costs the master: per task, in memory, and when a new master starts.
+"""Measure what the journal costs the master: per task, in memory, and at a new master's start.
 
     python benchmarks/journal.py [FOLDER]
     python benchmarks/journal.py --tasks 2000000 [FOLDER]
@@ -151,7 +151,7 @@ def main(folder: str | None, tasks: int) -> None:
 
 
 def costs(folder: Path) -> None:
-    """What the journal costs a task."""
+    """Print the time that the journal adds to a task."""
     for workers in (1, 8):
         without, with_it = (
             statistics.median(run(folder, workers, written=written) for _ in range(3))

@@ -57,7 +57,7 @@ CLICKS_POOL = 64
 
 @dataclass(frozen=True)
 class Load:
-    """What a light worker pulls and pushes in each step.
+    """The load of a light worker: the rows and values that it pulls and pushes in each step.
 
     ids: of the table. batch: ids of a step, drawn evenly and without repeats; with `clicks`,
     records of the synthetic click stream, by its power law. dim, optimizer: of the table's rows.
@@ -233,7 +233,7 @@ class LightLauncher(Launcher):
         self._changed = threading.Condition()
 
     def start(self, start: Start) -> None:
-        """Have a thread or a process started."""
+        """Start a worker in one of the hosts, or a server as a process of its own."""
         if not isinstance(start.process, WorkerId):
             self._others.start(start)
             return
@@ -311,7 +311,7 @@ class LightLauncher(Launcher):
 
 
 def results_folder(folder: JobFolder) -> Path:
-    """Where light workers write their counts and times."""
+    """The folder to which light workers write their counts and times."""
     return folder.path / "light"
 
 
@@ -405,7 +405,7 @@ class LightJob:
 
     @property
     def ended(self) -> bool:
-        """Whether the master has ended."""
+        """True if the master has ended."""
         return self._process.poll() is not None
 
     @property
@@ -415,7 +415,7 @@ class LightJob:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What the master wrote of the job."""
+        """The result of the job, as the master wrote it."""
         return dict(json.loads(self.folder.result.read_text()))
 
     def status(self) -> pb.JobStatus | None:

@@ -1,4 +1,4 @@
-"""What --serve-metrics costs: processor time of a call, a stage, a look at a push, and a page.
+"""Measure the CPU time of --serve-metrics: of a call, a stage, a look at a push, and a page.
 
     python benchmarks/metrics.py
 

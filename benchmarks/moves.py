@@ -1,4 +1,4 @@
-"""What a move of rows costs those that train meanwhile.
+"""Measure what a move of rows costs the workers that train meanwhile.
 
     make bench-moves   or   python benchmarks/moves.py [OUTPUT] [--rows N]
 
@@ -8,8 +8,8 @@ more servers join, so that half of the rows move, and one leaves again. All serv
 their own, the master's calls are those of master/move_slots.py. Printed, and written to
 OUTPUT/moves.json: the steps a second while rows move by those before, the times of pulls meanwhile,
 for how long no push was taken, and the rate of the rows by that of plain bytes over a socket
-between two processes. A checkpoint of all servers just before, on the disk of OUTPUT, is what a
-server that is told to end waits for instead of giving its rows away.
+between two processes. A checkpoint of all servers just before, on the disk of OUTPUT, is what
+a server that is told to end waits for, instead of giving its rows away.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Job:
         return {at: place for at, place in self.places.items() if at.index < self.routing.servers}
 
     def move(self, servers: int) -> dict[str, float]:
-        """Have so many servers; what the move says of itself."""
+        """Move the rows to this number of servers; return the move's own figures."""
         before, self._attempt = self.routing, self._attempt + 1
         after = Routing(before.epoch + 1, servers, balanced(before.owners, servers), before.dense)
         joining = {

@@ -1,4 +1,4 @@
-"""How far estimates of a whole stream's ids are off: `python benchmarks/planner.py [FOLDER...]`.
+"""Compare estimates of a stream's ids with the truth: `python benchmarks/planner.py [FOLDER...]`.
 
 Each stream is cut into pushes of 256 records; 1 % and 10 % of them are the sample, SEEDS times. The
 estimator of `shoal plan` (shoal/data/extrapolation.py) stands against three others, all of the

@@ -161,7 +161,7 @@ def restored(
 
 
 def put_out(checkpoint: Checkpoint) -> None:
-    """Have the system forget what it keeps of the files."""
+    """Drop the checkpoint's files from the system's page cache."""
     for shard in checkpoint.shards:
         for file in shard["files"]:
             descriptor = os.open(checkpoint.folder.path(file["name"]), os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""What it costs to keep strangers out: jobs with --insecure, by default, and with --tls always.
+"""Measure the cost of security: jobs with --insecure, by default, and with --tls always.
 
     python -m benchmarks.security [--ids N] [--batch N] [--turns N] [--seconds S] [--starts N]
 
@@ -33,7 +33,7 @@ RATE, CPU, START = "samples/s", "CPU s a million samples", "seconds until the se
 
 
 def turns(count: int, measure: Callable[[str], Measured]) -> dict[str, dict[str, list[float]]]:
-    """What `measure` gives for each kind, by heading, in turns; each turn begins with another."""
+    """Call `measure` for all kinds in turns, which begin differently; return values by heading."""
     names = list(KINDS)
     found: dict[str, dict[str, list[float]]] = {}
     for turn in range(count):

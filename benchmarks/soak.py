@@ -97,7 +97,7 @@ def next_day(config: JobConfig, before: JobConfig, faults: list[Fault], seed: in
 
 
 def problems_of(outcome: Outcome, config: JobConfig, before: list[Part]) -> list[str]:
-    """What is wrong with a job. A fault that the job did not live to see is not."""
+    """List the problems of a job, except faults that it ended too early to meet."""
     counted(config, outcome, before)
     comparison = outcome.comparison
     if outcome.state == "succeeded":
@@ -111,9 +111,9 @@ def problems_of(outcome: Outcome, config: JobConfig, before: list[Part]) -> list
 
 
 def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
-    """What is wrong with the ends of the workers that were stuck.
+    """List the problems with the ends of the workers that were stuck.
 
-    Each is followed by a death: with its stacks in its log where it was named, or by something
+    Each stuck worker must die: with its stacks in its log where it was named, or by something
     else that was done to the worker or the job. Two threads of one process have one death.
     """
     problems = []
@@ -145,7 +145,7 @@ def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
 def entry_of(
     outcome: Outcome, config: JobConfig, before: list[Part], seed: int, seconds: float
 ) -> dict[str, Any]:
-    """What build/soak.json has of one job."""
+    """The entry of one job in build/soak.json."""
     done = [action for action in outcome.actions if action.at is not None]
     moments = Counter(action.fault.when for action in done)
     kinds = Counter(kind_of(action.fault) for action in done)

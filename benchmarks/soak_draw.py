@@ -1,4 +1,4 @@
-"""What the soak draws of a seed: a series of jobs that count, and what is done to each.
+"""Draw the jobs of the soak from a seed: a series of jobs that count, and the faults of each.
 
 Draws only: soak.py carries it out.
 """
@@ -121,7 +121,7 @@ STOPPING = Path(__file__).with_name("soak_zoo")
 
 
 def days_of(seed: int) -> int:
-    """How many jobs the series of a seed has: one, or more, each with new files of data."""
+    """The number of jobs in a seed's series: one, or more, each with new files of data."""
     return random.Random(f"days {seed}").choice((1, 1, 2, 3))
 
 
@@ -194,11 +194,11 @@ def write_days(seed: int, jobs: Path, day: int) -> None:
 def faults_of(
     seed: int, count: int, config: JobConfig, kinds: Mapping[str, float] = KINDS | PATIENCE
 ) -> list[Fault]:
-    """What is done to the job of a seed; some of it at the same moment as the one before.
+    """Draw the faults of a seed's job; some come at the same moment as the one before.
 
-    A server that is to restore slowly is killed, too, and beside a move its newest server may be,
-    or a worker stand still: these are two faults for one. Beyond STUCK_PER_JOB, what would be STUCK
-    hangs for a while.
+    A server that restores slowly is also killed. Beside a move, its newest server may be killed, or
+    a worker stand still: these are two faults for one. Beyond STUCK_PER_JOB, a STUCK fault is a
+    hang for a while.
     """
     draw = random.Random(f"faults {seed} {config.job_name}")
     faults: list[Fault] = []

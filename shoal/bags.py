@@ -66,7 +66,7 @@ def _check_weights(ids: Any, weights: Any, combiner: str | None) -> None:
 
 
 def _factors(ids: tf.Tensor, weights: Any, mask_zero: bool, dtype: tf.DType) -> tf.Tensor:
-    """What each id's row is multiplied with, of the ids' shape."""
+    """The factor of each id's row, of the ids' shape."""
     factors = tf.ones(tf.shape(ids), dtype) if weights is None else tf.cast(weights, dtype)
     if mask_zero:
         empty = tf.constant("" if ids.dtype == tf.string else 0, ids.dtype)

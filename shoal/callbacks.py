@@ -1,4 +1,4 @@
-"""What a user's `callbacks()` may return beside Keras's own: decided at one place of a job.
+"""Callbacks that a user's `callbacks()` may return beside Keras's own, decided once for a job.
 
 Each acts the same however many workers there are. The numbers here are handed to the
 master, which has the count of steps and the evaluations; a schedule is called by the workers
@@ -59,14 +59,14 @@ class EarlyStopping:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Have the job take a checkpoint after evaluations, and keep that of the best one.
+    """Take a checkpoint after evaluations, and keep that of the best one.
 
     monitor: name of the metric; a checkpoint is taken after each evaluation that is better
         than all before it, and the newest of these is never removed. None: after each.
-    min_delta, mode: as of EarlyStopping.
+    min_delta, mode: as in EarlyStopping.
 
-    These come beside those of --checkpoint-seconds and --checkpoint-steps. While one is taken
-    training goes on, so its values are some steps newer than those that were evaluated.
+    --checkpoint-seconds and --checkpoint-steps take their checkpoints as well. Training goes on
+    while one is taken, so its values are some steps newer than the evaluated ones.
     """
 
     monitor: str | None = None
@@ -80,14 +80,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class ExportBest:
-    """Have --output hold the model of the best evaluation, instead of that of the end.
+    """Write the model of the best evaluation to --output, instead of the one at the end.
 
     monitor: name of the metric. The model is exported after each evaluation that is better
         than all before it; at the end of training only if the last one is.
-    min_delta, mode: as of EarlyStopping.
+    min_delta, mode: as in EarlyStopping.
 
     While a model is exported the other workers go on training, so its values are some steps
-    newer than those that were evaluated.
+    newer than the evaluated ones.
     """
 
     monitor: str
@@ -103,7 +103,7 @@ class ExportBest:
 class ReduceLROnPlateau:
     """Multiply the learning rate by `factor` when a metric has stopped improving.
 
-    monitor, min_delta, mode: as of EarlyStopping.
+    monitor, min_delta, mode: as in EarlyStopping.
     patience: evaluations without an improvement after which the rate is reduced.
     cooldown: evaluations after a reduction that do not count.
     min_lr: the rate is not reduced below this.

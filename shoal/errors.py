@@ -47,7 +47,7 @@ _hidden_pattern: re.Pattern[str] | None = None
 
 
 def hide(values: Iterable[str]) -> None:
-    """Have `without_secrets` of this process take these values out of every text, from now on."""
+    """Make `without_secrets` of this process hide these values in every text, from now on."""
     global _hidden_pattern
     for value in values:
         if not _may_be_secret(value):
@@ -62,7 +62,7 @@ def hide(values: Iterable[str]) -> None:
 
 
 def _may_be_secret(value: str) -> bool:
-    """Whether a value is hidden: not a day or a year, whose stars would be all over a log."""
+    """True if a value is hidden: not a day or a year, whose stars would be all over a log."""
     return len(value) > 4 or (len(value) > 2 and not value.isdecimal())
 
 
@@ -97,7 +97,7 @@ def _without_user(found: re.Match[str]) -> str:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a URL holds a password, a key or a signature; a mere name of a user is none.
+    """True if a URL holds a password, a key or a signature; a user's name alone is none.
 
     Nor is a variable, such as ${PASSWORD}.
     """
@@ -115,7 +115,7 @@ class Error(Exception):
         return without_secrets(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the user's own lines up to the call of shoal, and the message."""
+        """The traceback for IPython: the user's own lines up to shoal's call, and the message."""
         from IPython import get_ipython
 
         frames = []

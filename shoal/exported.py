@@ -1,4 +1,4 @@
-"""What a job has exported, as a program uses it: its tables, its Keras model, its predictions."""
+"""The export of a job, for use in a program: its tables, its Keras model, its predictions."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Exported:
         return batches
 
     def _by_keras(self, tensorflow: Any) -> tuple[Any, dict[str, Any]]:
-        """As `_served`, by the Keras model."""
+        """The result of `_served`, computed by the Keras model."""
         model = self.keras_model()
         inputs = getattr(model, "inputs", None)
         if not inputs:

@@ -151,7 +151,7 @@ class GroupAUC(keras.metrics.Metric):
 
     @property
     def records(self) -> Floats:
-        """What was added, float64 [records, 5]; those of several workers follow one another."""
+        """The records added, float64 [records, 5]; those of several workers follow one another."""
         return np.concatenate([np.zeros((0, KEPT)), *self._pieces])
 
     @records.setter

@@ -1,4 +1,4 @@
-"""What came of a job, as its users see it. Reads result.json, which master/ writes.
+"""The result of a job, as its users see it. Reads result.json, which master/ writes.
 
 A result also gives what the job has made: its course, its tables, its Keras model.
 """
@@ -90,7 +90,7 @@ class JobResult:
     output: str | None = None
 
     def __repr__(self) -> str:
-        """What came of the job, a line each; `shoal status` has the whole report."""
+        """The result of the job, a line each; `shoal status` has the whole report."""
         told = self._told()
         width = max(map(len, told))
         lines = [f"  {name:<{width}}  {value}" for name, value in told.items()]
@@ -203,7 +203,7 @@ class JobResult:
         return self._exported().embedding(name, ids)
 
     def _exported(self) -> Exported:
-        """What the job has exported. Raises UserError if it has not."""
+        """The export of the job. Raises UserError if it has not."""
         # Late: few have use for it.
         from shoal.exported import Exported
 
@@ -265,7 +265,7 @@ class JobResult:
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with."""
+        """The exit code of the command line."""
         if self.state == "succeeded":
             return EXIT_SUCCESS
         if self.state == "stopped":
@@ -275,7 +275,7 @@ class JobResult:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of JSON is of the kind that an annotation says."""
+    """True if a value of JSON is of the kind that an annotation says."""
     if kind is Any:
         return True
     parts = get_args(kind)

@@ -25,7 +25,7 @@ def in_batch_softmax(
     log_q: Any = None,
     temperature: float = 1.0,
 ) -> Any:
-    """How badly each query of a batch tells its own candidate from those of the others.
+    """The loss of telling each query's own candidate from the others of the batch.
 
     queries, candidates: float32 [batch, dim]; row i of both belong together.
     ids: of the candidates, [batch]. The same candidate of another row is then not held

@@ -1,7 +1,7 @@
-"""What a module has that was given by value: functions as a user's own module has them.
+"""A module for a model given by value: its functions, as a user's own module has them.
 
-Owns what follows from the arguments, such as the feed of a model that came without one. How they
-got into the folder is client/by_value.py's.
+Owns all that follows from the arguments, such as the feed of a model that came without one.
+client/by_value.py writes them into the folder.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What users may give in place of a function: names and objects of Keras, lists and dicts of them.
+"""Values that users may give in place of a function: Keras names and objects, lists and dicts.
 
-A module's names and the arguments of Python take the same. Owns what functions these become.
+A module's names and the arguments of Python take the same. Owns the functions that these become.
 """
 
 from __future__ import annotations

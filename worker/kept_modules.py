@@ -54,7 +54,7 @@ class KeptModules(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As Python's own finder of files."""
+        """Find a module as Python's own finder of files does, but by its kept text."""
         spec = PathFinder.find_spec(name, path, target)
         return spec if spec is None else self.by_kept_text(spec)
 
@@ -66,7 +66,7 @@ class KeptModules(MetaPathFinder):
         return spec
 
     def has(self, path: Path) -> bool:
-        """Whether the text of a file is kept, which may be gone."""
+        """True if the text of a file is kept; the file itself may be gone."""
         return place_of(os.path.abspath(path), self._folder).is_file()
 
     def _is_users(self, spec: ModuleSpec) -> bool:

@@ -1,4 +1,4 @@
-"""What the worker needs of Keras that Keras has no public name for.
+"""The parts of Keras that the worker needs and Keras has no public name for.
 
 Every private name of Keras that shoal uses is here and nowhere else, so that a new version of
 Keras is a matter of one module and of its test.
@@ -19,7 +19,7 @@ from keras.src.saving import saving_lib
 
 
 def is_keras_own(each: Any) -> bool:
-    """Whether a function, or the class of an object, is Keras's own and not the user's."""
+    """True if a function, or the class of an object, is Keras's own and not the user's."""
     return (getattr(each, "__module__", None) or "").startswith("keras.")
 
 
@@ -105,7 +105,7 @@ def outputs_structure(model: Any) -> Any:
 
 
 def excludes_from_weight_decay(optimizer: Any) -> bool:
-    """Whether exclude_from_weight_decay() was called, which no configuration tells."""
+    """True if exclude_from_weight_decay() was called, which no configuration tells."""
     return any(
         getattr(optimizer, name, None)
         for name in ("_exclude_from_weight_decay_pattern", "_exclude_from_weight_decay")
@@ -119,7 +119,7 @@ def given_learning_rate(optimizer: Any) -> Any:
 
 @contextmanager
 def weights_from_disk() -> Iterator[None]:
-    """Have Keras not read a file of weights into memory whole before it loads them in the body.
+    """Keep Keras from reading a file of weights into memory whole before it loads them in the body.
 
     It does where the model's own variables fit, to which the tables of servers do not belong.
     """

@@ -216,7 +216,7 @@ class Worker:
         self._client.report(report)
 
     def _name_place(self, task: pb.Task, failure: pb.Failure) -> None:
-        """Have the reader name the first of the records that are at fault."""
+        """Let the reader name the first of the records that are at fault."""
         mode = _MODES.get(task.kind)
         if mode is None or not failure.HasField("range") or failure.kind == pb.STORAGE:
             return

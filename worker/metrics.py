@@ -1,4 +1,4 @@
-"""What a worker tells Prometheus: what it has done, and where its time went."""
+"""The figures that a worker gives Prometheus: its work, and the time of each stage."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ TRAINING = "training"
 
 @dataclass(frozen=True)
 class Done:
-    """What a worker's process has done.
+    """The work that a worker's process has done.
 
     steps, records: of training, that all servers have acknowledged. version: the highest of a
     server that it has seen. stage_seconds: by stage.
@@ -36,7 +36,7 @@ class Done:
 
 
 class Progress:
-    """What the worker has done; shared by the loop and the heartbeat thread.
+    """The progress of a worker; shared by the loop and the heartbeat thread.
 
     acknowledged: its last push that all servers have, by sequence. learning_rate: of its last
     push; None before the first. pipeline: how many steps overlap, and why. stage_took: is told of
@@ -129,7 +129,7 @@ class Progress:
         self.add(records_done, version, loss if math.isfinite(loss) else None, acknowledged)
 
     def trained(self, records: int) -> tuple[int, int]:
-        """Of the present task, which has so many records: those done, and those touched.
+        """Count the records of the present task, of `records` in all, that are done, and touched.
 
         Touched are all where it is not known which ones the steps were made of.
         """
@@ -170,16 +170,16 @@ class Progress:
 
     @property
     def waiting(self) -> bool:
-        """Whether it waits for something out of its hands."""
+        """True if the worker waits for something out of its hands."""
         return bool(self._waits_for)
 
     @property
     def interrupted(self) -> bool:
-        """Whether the present task is to be left: the job ends or the lease is gone."""
+        """True if the worker must leave the present task: the job ends or the lease is gone."""
         return self.stopped.is_set() or self._abandoned
 
     def _stage_seconds(self) -> dict[str, float]:
-        """Of each stage, up to now. Under the lock."""
+        """The seconds of each stage, up to now. Call under the lock."""
         stages = dict(self._stages)
         if self._training_since is not None:
             so_far = time.perf_counter() - self._training_since
@@ -187,7 +187,7 @@ class Progress:
         return stages
 
     def done(self) -> Done:
-        """What the process has done since it began."""
+        """The work that the process has done since it began."""
         with self._lock:
             return Done(
                 self._steps_in_all, self._records_in_all, self._version, self._stage_seconds()

@@ -1,7 +1,7 @@
-"""What a worker does while storage does not answer: it tries again, says so, and gives up late.
+"""The patience of a worker while storage fails: it tries again, says so, and gives up late.
 
 Owns the pauses and the end of the patience, for data that is read and for output that is written.
-What then becomes of the task is the master's to say.
+The master then decides about the task.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class StoragePatience:
     def call(
         self, work: Callable[[], Result], again: Callable[[], object] = lambda: None
     ) -> Result:
-        """What `work` returns, which is called again while the storage fails.
+        """Return the result of `work`, which is called again while the storage fails.
 
-        again: called before each repetition. Raises what `work` does otherwise, and as `failed`.
+        again: called before each repetition. Raises other errors of `work`, and those of `failed`.
         """
         while True:
             try:

@@ -47,7 +47,7 @@ class TaskClient:
         return self._master.call(methods.GET_TASK, request)
 
     def index_of(self, data: str, source: str) -> Known | None:
-        """What another worker has told of a source; None if none has."""
+        """The description of a source that another worker told; None if none has."""
         worker, incarnation = self._identity
         request = pb.GetIndexRequest(
             worker=worker, incarnation=incarnation, data=data, source=source

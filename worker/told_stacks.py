@@ -1,6 +1,6 @@
-"""What the master wants to know of this worker's threads, and the answers for the next heartbeat.
+"""The stacks of this worker's threads: the master's questions, and the answers to them.
 
-The master cannot call a worker: it asks in its answer to a heartbeat, and hears with another one.
+The master cannot call a worker: it asks in its answer to a heartbeat, and the next one answers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class ToldStacks:
-    """Of the worker with this index and incarnation."""
+    """The stacks of the worker with this index and incarnation."""
 
     def __init__(self, worker: int, incarnation: int) -> None:
         self._process, self._incarnation = f"worker-{worker}", incarnation

@@ -1,7 +1,7 @@
-"""What the threads of a worker are at, since when, and how long such things have taken.
+"""The activity of each thread of a worker, its beginning, and the usual time of such work.
 
-Owns finding that a thread is stuck, and its stack in words. What is done about it is
-heartbeat.py's and the master's.
+Owns finding that a thread is stuck, and its stack in words. heartbeat.py and the master act on
+it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SHOWN_CODE = 60
 
 @dataclass
 class Doing:
-    """What one thread is at.
+    """The activity of one thread.
 
-    what: in words. records: that it is about, where known. storage: it waits for storage, not
+    what: in words. records: those that it works on, if known. storage: it waits for storage, not
     for the user's code. since: seconds of the monotonic clock.
     """
 
@@ -77,21 +77,21 @@ class Watch:
                 self._finished.add(what)
 
     def excuse(self) -> None:
-        """What is under way begins now: the time before was somebody else's."""
+        """Restart the clock of all activities: the time before was not theirs."""
         now = time.monotonic()
         with self._lock:
             for entry in self._entries.values():
                 entry.since = now
 
     def oldest(self) -> tuple[float, Doing] | None:
-        """What has lasted longest of all that is under way, and for how many seconds."""
+        """The activity that has lasted longest, and for how many seconds; None if there is none."""
         now = time.monotonic()
         with self._lock:
             entry = min(self._entries.values(), key=lambda each: each.since, default=None)
             return None if entry is None else (now - entry.since, entry)
 
     def stuck(self, limit: float) -> tuple[float, Doing] | None:
-        """As `oldest`, if that has lasted longer than `limit` seconds; a read before what waits."""
+        """The oldest activity if one exceeds `limit` seconds, and its age; reads come first."""
         now = time.monotonic()
         with self._lock:
             ages = [

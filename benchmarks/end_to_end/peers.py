@@ -1,4 +1,4 @@
-"""What shoal is measured against, each in a process that trains when told to.
+"""The systems that shoal is measured against, each in a process that trains on request.
 
     python benchmarks/end_to_end/peers.py ceiling|keras FOLDER IDS
 

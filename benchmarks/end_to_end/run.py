@@ -264,7 +264,7 @@ def results(ids: int, processes: int, rounds: dict[str, list[Measured]]) -> list
 
 
 def paired(rounds: dict[str, list[Measured]]) -> dict[str, float]:
-    """Of each system, the median over the rounds of its samples/s by shoal's in the same round.
+    """Each system's samples/s divided by shoal's of the same round: the median over the rounds.
 
     Beside other work, which comes and goes, this tells more than a ratio of medians.
     """

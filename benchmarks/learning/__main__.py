@@ -59,7 +59,7 @@ class Problem:
 
     @property
     def folder(self) -> Path:
-        """Of the data, which is made if it is not there."""
+        """The folder of the data, which is made if it is missing."""
         folder = BENCH / "data" / (str(self.records) if self.records else "digits")
         if not (folder / "validation.parquet").exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ DEFAULTS = ("1 worker", "2 workers", "4 workers")
 
 @dataclass(frozen=True)
 class Run:
-    """What one training came to. told: the report says that staleness may cost."""
+    """The outcome of one training. told: the report says that staleness may cost."""
 
     metric: float
     samples_per_second: float
@@ -154,7 +154,7 @@ def train(problem: Problem, mode: str, seed: int) -> Run:
 
 
 def line(problem: Problem, mode: str, runs: list[Run], keras: list[Run]) -> dict[str, Any]:
-    """What is told of a mode, against plain Keras."""
+    """Compare one mode's runs with plain Keras: one line of the report."""
     ours, theirs = ([run.metric for run in each] for each in (runs, keras))
     spreads = [statistics.stdev(each) if len(each) > 1 else 0.0 for each in (ours, theirs)]
     error = math.sqrt(sum(s * s / len(runs) for s in spreads))

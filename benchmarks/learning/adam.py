@@ -1,4 +1,4 @@
-"""Where Adam for rows on servers differs from Keras's: `python -m benchmarks.learning.adam`.
+"""Compare Adam for rows on servers with Keras's Adam: `python -m benchmarks.learning.adam`.
 
 Keras's Adam lets the moments of all rows decay at each update, squares each occurrence of an id by
 itself, and `fit` shuffles. Each variant below changes one of these, in plain Keras; then come

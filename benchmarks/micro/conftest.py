@@ -1,4 +1,4 @@
-"""What the microbenchmarks share: sizes, ids, and the rate beside each time."""
+"""Fixtures that the microbenchmarks share: sizes, ids, and the rate beside each time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sizes:
 
 @pytest.fixture(scope="session")
 def sizes(request: pytest.FixtureRequest) -> Sizes:
-    """What --rows and --ids say."""
+    """The sizes that --rows and --ids give."""
     keep_freed_memory()  # as servers and workers do
     rows, ids = request.config.getoption("--rows"), request.config.getoption("--ids")
     if not 0 < ids <= rows:

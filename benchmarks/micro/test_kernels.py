@@ -19,7 +19,7 @@ OPTIMIZERS = ("sgd", "momentum", "adagrad", "rowwise_adagrad", "rmsprop", "adam"
 
 
 def gradients(sizes: Sizes, dim: int) -> np.ndarray:
-    """Of a call, float32 [ids, dim]."""
+    """Gradients of one call, float32 [ids, dim]."""
     return np.random.default_rng(1).normal(size=(sizes.ids, dim)).astype(np.float32)
 
 

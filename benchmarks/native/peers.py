@@ -1,4 +1,4 @@
-"""What the row store is compared with: the machine's limit, and other systems.
+"""The peers that the row store is compared with: the machine's limit, and other systems.
 
 Each peer holds a table of `rows` x `dim` float32, and gives a function per operation
 that takes a batch of ids and runs the whole of what a user of that system would run,

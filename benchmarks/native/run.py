@@ -136,7 +136,7 @@ def paired(
 def compare(
     peer: Any, dim: int, rows: int, rounds: int, operations: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    """Those of the operations that the peer has, distinct ids, one thread."""
+    """Compare the operations that the peer has, with distinct ids and one thread."""
     batches = uniform(rows, np.random.default_rng(0))
     held = peer(rows, dim, IDS)
     theirs = held.operations()
@@ -271,7 +271,7 @@ def show(results: Results) -> None:
 
 
 def line(each: dict[str, Any]) -> tuple[Any, ...]:
-    """What a line of native.json says something about."""
+    """The key of a line of native.json: the measurement that it describes."""
     return tuple(each[key] for key in ("name", "operation", "dim", "threads", "against"))
 
 

@@ -63,7 +63,7 @@ as for asking its servers."""
 
 @dataclass(frozen=True)
 class Amounts:
-    """What a job did in a time, or would do. rows: pulled and pushed, of all steps."""
+    """The work of a job in a time, measured or expected. rows: pulled and pushed, of all steps."""
 
     step: float
     exchange: float
@@ -81,7 +81,7 @@ class Amounts:
         return cls(steps, exchanges, steps * rows, tasks, beats, seconds)
 
     def of_role(self, role: str) -> list[float]:
-        """How often a role does what it spends CPU on."""
+        """The amounts of work that a role's costs are multiplied with."""
         return [getattr(self, name) for name in COSTS[role]]
 
 
@@ -111,7 +111,7 @@ class Model:
         self.recovery = recovery
 
     def cpu(self, role: str, amounts: Amounts) -> float:
-        """Of all processes of a role."""
+        """The CPU seconds of all processes of a role."""
         pairs = zip(self.costs[role].values(), amounts.of_role(role), strict=True)
         return sum(cost * amount for cost, amount in pairs)
 

@@ -1,4 +1,4 @@
-"""How long a killed server of a job of synthetic workers is away, by what it does again.
+"""Measure how long a killed server is away in a job of synthetic workers, by the work it repeats.
 
 Runs jobs of run.py with a log, kills a server of each with SIGKILL, and waits until the next
 incarnation serves and workers' pushes reach it. The counts are exact all the same.

@@ -76,7 +76,7 @@ class Setting:
 
     @property
     def load(self) -> Load:
-        """What its workers pull and push."""
+        """The load of one worker: the values that it pulls and pushes."""
         size = self.ids, self.batch, self.dim
         return Load(*size, "sgd", self.dense, pull_steps=1, rate=1.0, clicks=True)
 
@@ -132,9 +132,9 @@ def run(setting: Setting, folder: str | None) -> tuple[Measured, Results, list[s
 
 @dataclass
 class Measured:
-    """What was seen of a job from outside.
+    """The figures of a job, measured from outside.
 
-    seconds: from the first records that were trained to the last. steps: in that time. cpu: seconds
+    seconds: from the first trained records to the last. steps: in that time. cpu: seconds
     by process, in that time. staleness: pushes between a push and its pull, in the mean.
     """
 
@@ -169,7 +169,7 @@ def observe(job: LightJob) -> Measured | None:
 
 
 class Results:
-    """What the workers wrote: sums of their counts, and the times of all pulls and pushes."""
+    """The workers' results: sums of their counts, and the times of pulls and pushes."""
 
     def __init__(self, folder: Path) -> None:
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -207,7 +207,7 @@ def show(measured: Measured, found: Results, setting: Setting) -> None:
 
 
 def mistakes(config: JobConfig, result: dict[str, Any], found: Results) -> list[str]:
-    """What is not as it is to be, in words. Prints what was counted."""
+    """List the differences from the expected result, in words. Prints the counts."""
     steps, rows = found.counts["steps"], found.counts["rows"]
     total = int(config.training_data.rpartition("/")[2])
     tasks = -(-total // (config.batch_size * config.num_minibatches_per_task))
@@ -231,9 +231,9 @@ def mistakes(config: JobConfig, result: dict[str, Any], found: Results) -> list[
 
 
 def changes(checkpoint: Checkpoint) -> tuple[int, int, int]:
-    """How often rows were changed, in all; and how often a dense value was, at least and at most.
+    """Count the changes of all rows, and the fewest and the most changes of a dense value.
 
-    Of a model whose values all began at 0, and were made less by 1 with each push.
+    The values of the model all begin at 0, and each push subtracts 1.
     """
     servers = range(len(checkpoint.shards))
     pieces = (piece for server in servers for piece in table_pieces(checkpoint, server, 0))

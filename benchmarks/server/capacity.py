@@ -1,4 +1,4 @@
-"""What one server carries: steps a second of one core, and bytes a row.
+"""Measure what one server carries: steps a second of one core, and bytes a row.
 
     python benchmarks/server/capacity.py [--ids N] [--seconds S]
 

@@ -1,4 +1,4 @@
-"""What does a channel cost: plain TCP, a Unix socket, and mutual TLS over TCP, in turns.
+"""Compare the cost of channels: plain TCP, a Unix socket, and mutual TLS over TCP, in turns.
 
     python benchmarks/server/channels.py [--rounds N]
 

@@ -1,4 +1,4 @@
-"""What a step's calls cost a worker, by the number of servers.
+"""Measure what a step's calls cost a worker, by the number of servers.
 
     python benchmarks/server/fan_out.py [--servers 1 10 100] [--ids 19600] [--steps N]
 

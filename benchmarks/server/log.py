@@ -1,4 +1,4 @@
-"""What a log at a peer costs a server: pushes a second, by their size and by how many come at once.
+"""Measure what a log at a peer costs a server: pushes a second, by size and number of pushers.
 
     python benchmarks/server/log.py [--rounds N] [--seconds S] [--pushers 1 8] [--ids 64 4096]
 
@@ -129,7 +129,7 @@ class Pair:
             )
 
     def unprotected(self) -> str:
-        """Why the first server's pushes are not protected; "" if they are."""
+        """The reason why the first server's pushes are not protected; "" if they are."""
         return str(self._connections[0].call(methods.STATUS, pb.ServerStatusRequest()).unprotected)
 
     def close(self) -> None:

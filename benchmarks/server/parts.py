@@ -85,7 +85,7 @@ def receive(connection: socket.socket, target: memoryview) -> bool:
 
 
 def checkpoints_of(folder: Path) -> Path:
-    """Where a server that `start_server` started in `folder` writes its checkpoints."""
+    """The folder of checkpoints of a server that `start_server` started in `folder`."""
     return folder / "checkpoints"
 
 

@@ -1,4 +1,4 @@
-"""What admission saves in memory, and costs in pushes: a part of `make bench-tables`.
+"""Measure admission: memory saved, and the cost of pushes. A part of `make bench-tables`.
 
     python benchmarks/tables/admission.py [--draws N] [FOLDER]
 
@@ -46,7 +46,7 @@ def pushes_of(path: Path, draws: int) -> Iterator[np.ndarray]:
 
 
 def anonymous_memory() -> int:
-    """Of this process, in bytes."""
+    """The anonymous memory of this process, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
 

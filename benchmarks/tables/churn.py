@@ -1,4 +1,4 @@
-"""What tables that forget cost a model: rows, memory and AUC over a stream of clicks that changes.
+"""Measure tables that forget: rows, memory and AUC over a stream of clicks that changes.
 
     python benchmarks/tables/churn.py [--small] [--days N] [--examples N] [--seeds N] [FOLDER]
 
@@ -95,7 +95,7 @@ class Stream:
 
 @dataclass
 class Setting:
-    """How a table forgets. cap: rows. rule: of a cap; None: the servers'."""
+    """The way a table forgets. cap: rows. rule: of a cap; None: the servers'."""
 
     admit_after: int = 1
     days: int = 0
@@ -106,7 +106,7 @@ class Setting:
 
 @dataclass
 class Kept:
-    """Of the rows that there are, for other rules of a cap. decayed: uses, halved each day."""
+    """The rows that exist, for other rules of a cap. decayed: uses, halved each day."""
 
     ids: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     last: np.ndarray = field(default_factory=lambda: np.zeros(0))

@@ -1,4 +1,4 @@
-"""Whether copies of the hottest rows on several servers would pay: the pulls of each server.
+"""Simulate copies of the hottest rows on several servers: the pulls of each server.
 
 Ids are drawn from Zipf's distribution. A worker asks for each id of a minibatch once, however often
 it comes in it, so the hottest row is asked for once a minibatch, as are all others of which each

@@ -1,4 +1,4 @@
-"""What a sweep costs those who pull meanwhile: a part of `make bench-tables`.
+"""Measure what a sweep costs workers that pull meanwhile: a part of `make bench-tables`.
 
     python benchmarks/tables/sweeping.py [--rows N] [--rounds N] [FOLDER]
 
@@ -69,7 +69,7 @@ class Filled:
             time.sleep(max(0.0, 1 / A_SECOND - (time.perf_counter() - began)))
 
     def status(self) -> pb.TableStatus:
-        """Of the table."""
+        """The status of the table."""
         connection = rpc.Connection(self.server.address)
         try:
             return connection.call(methods.STATUS, pb.ServerStatusRequest()).tables[0]

@@ -23,7 +23,7 @@ CROSSES = (
 
 
 def feed_batch(columns, mode, metadata):
-    """As dnn.py's, and the crosses: two texts joined are one id."""
+    """The features of dnn.py and the crosses: two texts joined are one id."""
     crosses = [
         tf.strings.join([f"{left}&{right}=", columns[left], "&", columns[right]])
         for left, right in CROSSES
@@ -45,7 +45,7 @@ def custom_model():
 
 
 def optimizer():
-    """Of each table by name; "default" is for the dense variables and the other tables."""
+    """An optimizer by table name; "default" is for the dense variables and the other tables."""
     return {
         "default": keras.optimizers.Adagrad(0.2),
         "wide": keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.001),

@@ -39,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def field_sizes(ids: int) -> Ints:
-    """How many ids each field has: geometric steps from some to a quarter of all."""
+    """The number of ids of each field: geometric steps from some to a quarter of all."""
     shares = np.geomspace(1e-5, 1.0, CATEGORICAL)
     sizes: Ints = np.maximum(4, (ids * shares / shares.sum()).astype(np.int64))
     sizes[-1] += ids - sizes.sum()

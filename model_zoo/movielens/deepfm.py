@@ -96,7 +96,7 @@ def fields_of(vectors, used):
 
 
 def loss(labels, predictions):
-    """How wrong a batch's predictions [batch] are, as one number."""
+    """The mean loss of a batch's predictions [batch], as one number."""
     return keras.losses.binary_crossentropy(labels, predictions)
 
 

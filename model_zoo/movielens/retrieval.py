@@ -77,7 +77,7 @@ def custom_model():
 
 
 def loss(labels, predictions):
-    """How badly persons are told their own films from those of the batch, [batch]."""
+    """The loss of ranking each person's own film among those of the batch, [batch]."""
     return in_batch_softmax(
         predictions["person"],
         predictions["film"],

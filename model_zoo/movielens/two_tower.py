@@ -56,5 +56,5 @@ def custom_model():
 
 
 def eval_metrics_fn():
-    """Of the output `score`, over the whole validation data."""
+    """Metrics of the output `score`, over the whole validation data."""
     return {"score": {"auc": keras.metrics.AUC(num_thresholds=1000)}}

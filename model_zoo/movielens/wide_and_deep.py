@@ -77,7 +77,7 @@ def custom_model():
 
 
 def loss(labels, predictions):
-    """How wrong a batch's predictions [batch] are, as one number."""
+    """The mean loss of a batch's predictions [batch], as one number."""
     return keras.losses.binary_crossentropy(labels, predictions)
 
 

@@ -60,12 +60,12 @@ class Moments:
 
     @property
     def stddev(self) -> float:
-        """Of the population."""
+        """The standard deviation of the population."""
         return math.sqrt(self._squares / self.count)
 
 
 class _Column:
-    """What was seen of one column; of lists, of their elements."""
+    """The statistics of one column; for lists, those of their elements."""
 
     def __init__(self, name: str, kind: pa.DataType, max_vocabulary: int) -> None:
         self._name = name
@@ -152,7 +152,7 @@ class _Column:
             self._frequent.add(different.tolist(), counts.tolist())
 
     def result(self) -> dict[str, Any]:
-        """What is told of the column."""
+        """The statistics of the column, as the report holds them."""
         told: dict[str, Any] = {
             "type": self._type,
             "values": self.values,

@@ -49,7 +49,7 @@ class DamagedError(Error):
 
 @dataclass(frozen=True)
 class BlockIndex:
-    """Where a file's blocks begin; both arrays end with the end of the file.
+    """The positions of a file's blocks; both arrays end with the end of the file.
 
     records: the position of each block's first record. offsets: of its first byte.
     """

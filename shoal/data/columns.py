@@ -204,7 +204,7 @@ def columns_of(chunk: Any, source: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a column stands, as the beginning of an error.
+    """The position of a column, as the beginning of an error message.
 
     first: its first record's number. advice: how missing values are filled; by the flag if empty.
     """
@@ -344,7 +344,7 @@ def _from_python(value: Any, place: _Place) -> Column:
 
 
 def _is_record(chunk: Any) -> bool:
-    """Whether a custom reader's item is one record: a tuple, or a dict with a scalar in it."""
+    """True if a custom reader's item is one record: a tuple, or a dict with a scalar in it."""
     if isinstance(chunk, tuple):
         return True
     return isinstance(chunk, Mapping) and any(
@@ -353,7 +353,7 @@ def _is_record(chunk: Any) -> bool:
 
 
 def gathered(chunks: Iterator[Any], reader: DataReader) -> Iterator[Any]:
-    """What `reader` yields: chunks as they are; single records gathered to dicts of lists."""
+    """Yield the chunks of `reader`; single records are gathered to dicts of lists."""
     records: list[Any] = []
     for chunk in chunks:
         if _is_record(chunk):

@@ -1,4 +1,4 @@
-"""What in a CSV file is likely a mistake, though it can be read: in words.
+"""Find likely mistakes in a CSV file that can still be read, and describe them in words.
 
 Looks at the names of the columns and the first records, which csv_reader.py reads.
 """
@@ -32,7 +32,7 @@ are taken for a record."""
 
 
 def other_separator(names: Sequence[str]) -> str:
-    """What to do about a single column whose name holds another separator; "" if none does."""
+    """Advice about a single column whose name holds another separator; "" if none does."""
     if len(names) != 1:
         return ""
     for separator, given in SEPARATORS.items():
@@ -45,7 +45,7 @@ def other_separator(names: Sequence[str]) -> str:
 
 
 def record_for_header(names: Sequence[str], sample: pa.Table | None) -> str:
-    """What to do about a header that is a record, by the looks of it; "" if it is not.
+    """Advice about a header that looks like a record; "" if it does not.
 
     sample: the first records, typed.
     """

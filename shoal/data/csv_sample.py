@@ -37,7 +37,7 @@ GUESSED = (*NUMBERS, pa.bool_(), pa.string())
 
 
 class Samples:
-    """What the first records of files tell.
+    """The first records of files, and the types that they suggest.
 
     dialect_of: gives a file's dialect. column_names: of files without a header line. given: types
     of columns that are not guessed.
@@ -95,7 +95,7 @@ class Samples:
     def _numbers(
         self, path: str, sample: pa.Table | None
     ) -> tuple[dict[str, pa.DataType], dict[str, str]]:
-        """As of `settled_types`, of a file's columns that Arrow takes for numbers."""
+        """The result of `settled_types` for a file's columns that Arrow takes for numbers."""
         if sample is None:
             return {}, {}
         numbers = {
@@ -140,7 +140,7 @@ class Samples:
             raise
 
     def _hint(self, names: list[str], error: str) -> str:
-        """What may be the reason for an error of the first records."""
+        """The likely reason for an error of the first records; "" if unknown."""
         if not (found := re.search(r"Expected (\d+) columns, got (\d+): (.*)", error, re.DOTALL)):
             return ""
         if self._column_names and found[2] != "1":
@@ -186,7 +186,7 @@ class Samples:
         return []
 
     def doubts(self, paths: Sequence[str]) -> dict[str, str]:
-        """What is in doubt of a column, by its name, or of a file."""
+        """The doubtful columns by name, and doubtful files by path, each with its text."""
         found: dict[str, str] = {}
         named = bool(self._column_names)
         for path in paths[:DOUBTED_FILES]:

@@ -111,7 +111,7 @@ class CustomReader(DataReader):
         return str(place(source, record)) if callable(place) else f"record {record}"
 
     def read(self, source: str, start: int, end: int) -> Iterator[Any]:
-        """What the user's reader yields. Raises UserError for times of several units."""
+        """Yield the chunks of the user's reader. Raises UserError for times of several units."""
         for chunk in self._inner.read(source, start, end):
             for name, column in chunk.items() if isinstance(chunk, Mapping) else ():
                 # They become integers in their own unit.

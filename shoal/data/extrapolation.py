@@ -1,4 +1,4 @@
-"""How many ids a whole stream has, told from a sample of it.
+"""Estimate how many ids a whole stream has, from a sample of it.
 
 The unit of the sample is a push: ids are counted by the pushes that contain them, as servers count
 them for admission. So the sample is a few of all pushes, drawn without regard to their ids, and
@@ -67,9 +67,9 @@ class IdCounts:
         return int(self._ids.sum())
 
     def at_least(self, pushes: int, total: int, vocabulary: int = 0) -> Expected:
-        """Of `total` pushes, how many ids are in `pushes` or more of them.
+        """Estimate how many ids are in `pushes` or more of `total` pushes.
 
-        vocabulary: how many ids there can be; 0: any number. The sample is among these pushes
+        vocabulary: the number of possible ids; 0: any number. The sample is among these pushes
         where they are more than it has, else they are among the sample's: then the expectation
         over all choices is known (rarefaction), and so is the number itself for the whole sample.
 
@@ -110,7 +110,7 @@ class IdCounts:
         return Expected(max(value - spread, 0.0), value, value + spread)
 
     def _extrapolated(self, pushes: int, total: int) -> Expected:
-        """What was seen, and what a mixture of rates says of the pushes that were not.
+        """Add to the ids seen in the sample those that a mixture of rates expects in other pushes.
 
         The density of ids by their rate is a power law between two rates (ids by Zipf's law, as a
         mixture of binomials), fitted to the numbers of ids that were in 1, 2, ... FITTED pushes. A

@@ -1,7 +1,7 @@
-"""What readers of files share: the files of a pattern, each a source.
+"""The base of readers of files: the files of a pattern, each a source.
 
-Formats are the derived classes'; where bytes come from is storage.py's, what is not about
-files indexed_reader.py's.
+The derived classes own the formats, storage.py the source of the bytes, and indexed_reader.py
+everything that is not about files.
 """
 
 from __future__ import annotations
@@ -90,14 +90,15 @@ class FileReader(IndexedReader):
         self._storage.reopen()
 
     def _noted(self, path: str, stamp: str) -> None:
-        """What is known of a file from now on is of this stamp."""
+        """Note the stamp of a file; what is found out about the file later belongs to it."""
         self._stamps.forget(path)
         self._stamps.get(path, lambda: stamp)
 
     def _forget_changed(self, path: str, kept: Recent[str, Any]) -> None:
-        """Where a local file was written since it was looked at, keep nothing of it in `kept`.
+        """Forget a local file in `kept` if it was written since it was looked at.
 
-        Of a file behind a URL, finding that out is a request; its storage gives one version.
+        Files behind URLs are not checked, which would need a request; their storage gives one
+        version.
         """
         if not self._storage.local or path not in self._stamps or path not in kept:
             return

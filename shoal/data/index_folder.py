@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 
 
 class IndexFolder:
-    """What is known in a folder, which is a path or a URL. flag: named in errors.
+    """The indexes of sources in a folder, which is a path or a URL. flag: named in errors.
 
     Raises UserError for a URL of an unknown filesystem.
     """
@@ -95,11 +95,11 @@ class IndexFolder:
         return self._rows
 
     def has(self, form: str, name: str, stamp: str) -> bool:
-        """Whether a source is known as it is now. form: how it is read."""
+        """True if the folder knows a source as it is now. form: how it is read."""
         return bool(stamp) and self._known().get((form, name), ("",))[0] == stamp
 
     def get(self, form: str, name: str, stamp: str) -> Known | None:
-        """What is known of a source as it is now."""
+        """The folder's knowledge of a source as it is now; None if it has none."""
         if not self.has(form, name, stamp):
             return None
         _, path, row = self._known()[form, name]

@@ -1,8 +1,8 @@
-"""What is known of sources: told by the process that has described them, or found out here.
+"""Indexes of sources: told by the process that described them, or found out here.
 
-An index says where records begin, so that a range is read without what stands before it. Who
-describes a source tells its index to others. Who reads it asks for that once, and has it built
-again only where nothing is known, or the source has changed.
+An index says where records begin, so that a range is read without the records before it. The
+process that describes a source tells its index to others. A reader asks for the index once, and
+builds it again only if none is known, or if the source has changed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _KIND = b"kind"
 
 @dataclass(frozen=True)
 class Known:
-    """What was told of a source.
+    """The description of a source that another process told.
 
-    stamp: what tells its content from another one; "" where nothing does. index: as `packed`; empty
-    where it needs none.
+    stamp: a text that differs between contents; "" if there is none. index: as from `packed`; empty
+    if the source needs none.
     """
 
     source: Source
@@ -52,7 +52,7 @@ class IndexStore:
         self._keeps = False
 
     def known(self, source: str) -> Known | None:
-        """What was told of a source. As long as nothing was, it is asked for each time."""
+        """The description of a source, if it was told; if not, each call asks for it again."""
         if source not in self._known:
             told = self._fetch(source)
             if told is None:
@@ -108,7 +108,7 @@ class IndexStore:
             self._found.clear()
 
     def told(self, source: Source) -> Known:
-        """What others should be told of a source that was described while `keeping`."""
+        """The description of a source for other processes, from reading it while `keeping`."""
         return Known(source, *self._found.pop(source.name, ("", b"")))
 
 
@@ -123,7 +123,7 @@ def packed(kind: str, table: pa.Table) -> bytes:
 
 
 def unpacked(kind: str, index: bytes) -> pa.Table | None:
-    """What `packed` made bytes of; None if it is of another kind, or damaged."""
+    """The table that `packed` made bytes of; None if it is of another kind, or damaged."""
     try:
         table = pa.ipc.open_stream(index).read_all()
     except (pa.ArrowException, OSError) as error:

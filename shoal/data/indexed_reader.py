@@ -1,7 +1,7 @@
-"""What the built-in readers share: what they are told, the columns to read, a kept index.
+"""The base of the built-in readers: their arguments, the columns to read, a kept index.
 
-Where the data is and its format are the derived classes'; where an index lies is
-index_store.py's.
+The derived classes own the place of the data and its format; index_store.py owns the place of
+an index.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class IndexedReader(DataReader):
         self._schema = None
 
     def faults(self) -> dict[str, UserError]:
-        """What is wrong with columns, which ends a job that uses them."""
+        """The errors of faulty columns; each ends a job that uses the column."""
         self._full_schema()
         return dict(self._faults)
 

@@ -97,5 +97,5 @@ def open_reader(
 
 
 def reads_csv(reader: DataReader) -> bool:
-    """Whether a reader that was opened here reads CSV files."""
+    """True if a reader that was opened here reads CSV files."""
     return isinstance(reader.inner if isinstance(reader, ShapedReader) else reader, CsvReader)

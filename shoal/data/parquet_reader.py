@@ -124,7 +124,7 @@ class ParquetReader(FileReader):
                 yield piece
 
     def _at(self, path: str, file: RowGroups, record: int, end: int) -> Reading:
-        """What is being read, at a record or before it."""
+        """The reading in progress, at a record or before it; a new one if that fits no more."""
         columns = self._columns
         if self._table_types is not None:
             columns = [file.names[name] for name in file.having(self.schema().names)]
@@ -180,7 +180,7 @@ class ParquetReader(FileReader):
             self._file(path)
 
     def _written_in_place(self, path: str, file: RowGroups) -> bool:
-        """Whether the file that is open has other bytes now; one that took its place has not."""
+        """True if the open file was changed in place; a file that replaced it does not count."""
         try:
             return (
                 self._storage.local

@@ -1,4 +1,4 @@
-"""What a reader of records is: the interface, and what it tells about its data.
+"""The interface of readers of records, and the facts that a reader tells about its data.
 
 Owns the vocabulary (Source, Metadata, DataReader); the formats are in
 csv_reader.py and parquet_reader.py, finding files in files.py.
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What the user's `feed` is told about the records.
+    """The facts about the records that the user's `feed` gets.
 
     column_names: in the order of the files.
     column_types: Arrow's name of each column's type, such as "int64" or "list<int64>".
@@ -71,16 +71,16 @@ class DataReader(ABC):
         return [source.name for source in self.sources()]
 
     def weights(self) -> dict[str, float]:
-        """What describing each source costs, by its name: 1 for what a footer tells."""
+        """The cost of describing each source, by name: 1 if a footer tells all."""
         return dict.fromkeys(self.names(), 1.0)
 
     @property
     def form(self) -> str:
-        """How sources are read: of what is known of one that is read in another way, nothing is."""
+        """The way in which sources are read: knowledge of one form does not apply to another."""
         return ""
 
     def stamp(self, name: str) -> str:
-        """What tells a source, as it was found, from another version; "" where nothing does."""
+        """A text that differs between versions of a source; "" if the reader has none."""
         del name
         return ""
 
@@ -123,11 +123,11 @@ class DataReader(ABC):
         return
 
     def doubts(self) -> list[str]:
-        """What is likely a mistake in the data and can be read all the same, in words."""
+        """Likely mistakes in the data that can be read all the same, in words."""
         return []
 
     def name_doubts(self) -> list[str]:
-        """Those of `doubts` that are about the names of the columns."""
+        """The `doubts` that are about the names of the columns."""
         return []
 
     def narrow(self, columns: Collection[str]) -> None:
@@ -135,13 +135,13 @@ class DataReader(ABC):
         del columns
 
     def place(self, source: str, record: int) -> str:
-        """Where a record of a source is, in words: record from 0, row from 1."""
+        """The position of a record in a source, in words: record from 0, row from 1."""
         del source
         return f"record {record} (row {record + 1})"
 
     @property
     def metadata(self) -> Metadata:
-        """What the user's `feed` gets as its third argument."""
+        """The third argument of the user's `feed`."""
         return Metadata.from_schema(self.schema())
 
 

@@ -40,7 +40,7 @@ MARKS = (
 
 
 def is_url(pattern: str) -> bool:
-    """Whether a flag's value is a URL, and no local path."""
+    """True if a flag's value is a URL, and no local path."""
     return "://" in pattern
 
 
@@ -170,7 +170,7 @@ class RemoteFiles:
         return self._opened
 
     def whole(self, name: str) -> bool:
-        """Whether files can only be fetched whole: the server gives no ranges, or not the size.
+        """True if files can only be fetched whole: the server gives no ranges, or not the size.
 
         The first file tells it for all.
         """
@@ -233,11 +233,11 @@ class RemoteFiles:
         return data
 
     def _path(self, name: str) -> str:
-        """Of a file, as its file system calls it."""
+        """The path of a file, as its file system calls it."""
         return self._paths.get(name) or str(self._fs._strip_protocol(self._filled.filled(name)))
 
     def stamp(self, name: str) -> str:
-        """What changes when the file does, as far as the filesystem tells."""
+        """A text that changes when the file does, as far as the filesystem tells."""
         return self._open(name).stamp
 
     def found_stamp(self, name: str) -> str:
@@ -251,10 +251,10 @@ def _protocols(files: Any) -> Sequence[str]:
 
 
 def _names(urls: Mapping[str, str], web: bool, flag: str) -> dict[str, str]:
-    """What files are called, by their paths: their URLs without a query, if that is unique.
+    """The names of files, by their paths: their URLs without a query, if that is unique.
 
-    web: whether what stands behind a question mark is a query in any case. Elsewhere it may be
-    part of a file's name.
+    web: the text behind a question mark is a query in any case. Elsewhere it may be part of a
+    file's name.
     """
     cut = {
         path: head if format_of(head := url.partition("?")[0]) or web else url

@@ -37,7 +37,7 @@ class RowGroups:
 
     @classmethod
     def of(cls, footer: pq.FileMetaData, names: Mapping[str, str], stamp: str) -> RowGroups:
-        """What a footer tells. Raises ArrowInvalid where it contradicts itself."""
+        """Read the facts of a footer. Raises ArrowInvalid where it contradicts itself."""
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         rows = [group.num_rows for group in groups]
         if min(rows, default=0) < 0 or sum(rows) != footer.num_rows:
@@ -48,11 +48,11 @@ class RowGroups:
         return cls(footer, names, list(itertools.accumulate(rows)), sizes, stamp)
 
     def having(self, names: Sequence[str]) -> list[str]:
-        """Those of the columns that the file has; one that tells the records, if it has none."""
+        """The columns that the file has; its first column if it has none, to count the records."""
         return [name for name in names if name in self.names] or [*self.names][:1]
 
     def source(self, path: str) -> Source:
-        """What there is to read."""
+        """The source that this file is."""
         begins = map(self.begin, range(len(self.ends)))
         lengths = [end - begin for begin, end in zip(begins, self.ends, strict=True)]
         return Source(path, int(self.footer.num_rows), units_of(lengths))
@@ -98,7 +98,7 @@ class RowGroups:
 
 
 def _is_of(path: str, columns: Collection[str]) -> bool:
-    """Whether the values of a path in the schema are of one of these columns."""
+    """True if a path in the schema belongs to one of these columns."""
     parts = path.split(".")
     return any(".".join(parts[:end]) in columns for end in range(1, len(parts) + 1))
 

@@ -17,7 +17,7 @@ Kinds = Mapping[str, pa.DataType | None]
 
 
 def spread(paths: Sequence[str]) -> list[str]:
-    """Those of many files from which types are guessed: the first, and others evenly apart."""
+    """A few of many files, from which types are guessed: the first, and others evenly apart."""
     if len(paths) <= GUESSED_FILES:
         return list(paths)
     return [paths[i * len(paths) // GUESSED_FILES] for i in range(GUESSED_FILES)]
@@ -88,7 +88,7 @@ def _known(kind: pa.DataType | None) -> pa.DataType:
 
 
 def beyond_64_bits(name: str, values: Collection[int], reader: str) -> str:
-    """What to do about a column of integers that no type holds. reader: that of its format."""
+    """Advice about a column of integers that no type holds. reader: that of its format."""
     largest = max(values, key=abs)
     return (
         f"column {name!r} is read as floats, as it holds {largest}, which is no integer of 64 "

@@ -70,7 +70,7 @@ class QuantileSketch:
 
 
 class DistinctCounter:
-    """How many different hashes there were: exact up to EXACT_DISTINCT, then HyperLogLog."""
+    """A counter of different hashes: exact up to EXACT_DISTINCT, then HyperLogLog."""
 
     def __init__(self) -> None:
         self._seen: set[int] | None = set()
@@ -78,7 +78,7 @@ class DistinctCounter:
 
     @property
     def exact(self) -> bool:
-        """Whether `count` is exact, but for hashes that two values share."""
+        """True if `count` is exact, but for hashes that two values share."""
         return self._seen is not None
 
     def add(self, hashes: UInt64) -> None:

@@ -63,7 +63,7 @@ def unpack(stream: bytes) -> bytes:
 
 
 def _unpacked_size(block: bytes) -> int:
-    """What a raw block says of its size: seven bits a byte, the lowest first."""
+    """The size that a raw block states: seven bits a byte, the lowest first."""
     size = 0
     for position, byte in enumerate(block[:5]):
         size |= (byte & 0x7F) << (7 * position)

@@ -55,7 +55,7 @@ class _Index:
 
 
 def is_sql(pattern: str) -> bool:
-    """Whether a flag's value is the URL of a database."""
+    """True if a flag's value is the URL of a database."""
     scheme, separator, rest = pattern.partition("://")
     dialect = scheme.partition("+")[0].lower()
     if not separator or dialect in DIALECTS:

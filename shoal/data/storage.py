@@ -1,7 +1,7 @@
-"""Where the bytes of files come from: local paths, or URLs through fsspec.
+"""The bytes of files: from local paths, or from URLs through fsspec.
 
-Owns what a pattern stands for, opening (compressed files as what is in them), and what tells
-that a file has changed. Knows no record formats.
+Owns the meaning of a pattern, opening files (compressed ones as their content), and the stamp
+that tells of a change. Knows no record formats.
 """
 
 from __future__ import annotations
@@ -69,23 +69,23 @@ class Storage:
 
     @property
     def listed(self) -> dict[str, str]:
-        """What files behind URLs are called, by the URLs that somebody else has found."""
+        """The names of files behind URLs, by the URLs that another process found."""
         return {} if self._remote is None else self._remote.listed
 
     @property
     def local(self) -> bool:
-        """Whether names are paths, which may be mapped into memory."""
+        """True if names are paths, which may be mapped into memory."""
         return self._remote is None
 
     def stamp(self, name: str) -> str:
-        """What changes when a file does: for local ones its size and the time of writing."""
+        """A text that changes when a file does: for local ones its size and the time of writing."""
         if self._remote is not None:
             return self._remote.stamp(name)
         status = os.stat(name)
         return f"{status.st_size}-{status.st_mtime_ns}"
 
     def found_stamp(self, name: str) -> str:
-        """As `stamp`, of a file behind a URL as it was listed. Begins with its size, and a dash."""
+        """The `stamp` of a file, for a URL as it was listed. Begins with its size, and a dash."""
         return self.stamp(name) if self._remote is None else self._remote.found_stamp(name)
 
     def warm(self, names: Iterable[str]) -> None:
@@ -165,7 +165,7 @@ def _write(handle: int, data: bytes) -> None:
 
 
 def is_folder(place: str, name: str) -> bool:
-    """Whether a path or URL is a folder that has another one of this name."""
+    """True if a path or URL is a folder that has another one of this name."""
     if not is_url(place):
         return os.path.isdir(os.path.join(place, name))
     from fsspec.core import url_to_fs  # late: files of this machine need none of it

@@ -59,7 +59,7 @@ class TFRecordReader(BlockReader):
         return pa.record_batch([pa.array(records, pa.binary())], schema=schema)
 
     def _records(self, data: bytes, first: int, low: int, high: int) -> list[bytes]:
-        """As `_decode`."""
+        """The records `low` to `high` of a block's bytes; arguments as for `_decode`."""
         offset = 0
         unpack = _LENGTH.unpack_from
         for _ in range(low):

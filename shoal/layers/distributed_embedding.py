@@ -60,7 +60,7 @@ class DistributedEmbedding(keras_rs.layers.DistributedEmbedding):
         """Names of the tables of any id."""
 
     def build(self, input_shapes: Any) -> None:
-        """As keras-rs's. Raises RuntimeError for a table of servers outside a shoal job."""
+        """Build as keras-rs does. Raises RuntimeError for a table on servers outside a job."""
         if self._on_servers and not self.built:
             lookup_for(self)
         super().build(input_shapes)

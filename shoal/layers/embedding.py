@@ -22,7 +22,7 @@ from shoal.errors import UserError
 
 
 class Lookup(Protocol):
-    """What an embedding layer asks for its rows.
+    """The source of an embedding layer's rows.
 
     layer: has `table` (its name), `output_dim`, `compute_dtype`, `trainable` and `name`.
     """
@@ -213,7 +213,7 @@ class Embedding(keras.layers.Layer):
         return look_up(rows_of, ids, weights, self.combiner, mask_zero=self.mask_zero)
 
     def compute_mask(self, ids: Any, mask: Any = None) -> Any:  # noqa: ARG002
-        """Where an id is no padding; None unless `mask_zero` without a combiner."""
+        """The mask of ids that are no padding; None unless `mask_zero` without a combiner."""
         if not self.mask_zero or self.combiner is not None:
             return None
         return keras.ops.not_equal(ids, "" if ids.dtype == "string" else 0)

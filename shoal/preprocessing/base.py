@@ -1,4 +1,4 @@
-"""What the preprocessing layers share: inputs kept as they are, element by element.
+"""The base of the preprocessing layers: inputs kept as they are, element by element.
 
 The transformations themselves are in ids.py, numbers.py and text.py.
 """

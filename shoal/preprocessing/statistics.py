@@ -1,4 +1,4 @@
-"""What `shoal analyze` found out about columns, for the arguments of layers.
+"""The findings of `shoal analyze` about columns, for the arguments of layers.
 
 Reads the file; computing it is shoal.data's.
 """
@@ -100,7 +100,7 @@ class ColumnStatistics:
 
     @property
     def counts(self) -> dict[Any, int]:
-        """How often each value of `vocabulary` came. Raises ValueError as it does."""
+        """The count of each value of `vocabulary`. Raises ValueError as it does."""
         words = self._get("vocabulary")
         return dict(zip(words["values"], words["counts"], strict=True))
 

@@ -97,7 +97,7 @@ class ListLayer(PreprocessingLayer):
         self.padding = padding
 
     def lists(self, values: Any) -> Any:
-        """What a dense or ragged tensor holds or spells: ragged, a vector for a single list."""
+        """The lists that a dense or ragged tensor holds or spells: ragged, or a vector for one."""
         if self.separator is not None:
             if values.dtype != tf.string:
                 raise ValueError(f"{self.name}: strings can be split, not {values.dtype.name}")

@@ -54,7 +54,7 @@ class Channel(Generic[Item]):
             return item
 
     def widen(self, size: int) -> None:
-        """Have room for so many items from now on, no fewer than before."""
+        """Make room for this number of items from now on, no fewer than before."""
         with self._changed:
             self._size = size
             self._changed.notify_all()

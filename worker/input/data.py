@@ -143,7 +143,7 @@ class JobData:
         return Shuffled.of(task, self._config.seed)
 
     def place(self, mode: str, source: str, record: int) -> str:
-        """Where a record is, in the words of its reader."""
+        """The position of a record, in the words of its reader."""
         return self._reader(mode).place(source, record)
 
     @property
@@ -158,7 +158,7 @@ class JobData:
         return pb.Range(source=source.name, start=0, end=end)
 
     def likely_records(self, mode: str) -> int:
-        """How many records the data of a mode have if each source has as many as the first."""
+        """The number of records of a mode's data if each source has as many as the first."""
         return self._first_source(mode).records * len(self._reader(mode).names())
 
     def _first_source(self, mode: str) -> Source:
@@ -214,7 +214,7 @@ class JobData:
     def _only_new(
         self, weights: dict[str, float], described: pb.DataDescription
     ) -> dict[str, float]:
-        """Those sources that no job before has trained, and a note of how many these are."""
+        """The sources that no earlier job has trained; adds a note with their number."""
         reader = self._reader(TRAINING)
         before = read_trained(self._config.continue_from)
         known = [name for name in weights if name in before]

@@ -106,7 +106,7 @@ class EventTimes:
             )
 
     def _as(self, time: Any, unit: str) -> float:
-        """What a time would be if its number counted in another unit."""
+        """The time that the same number means in another unit."""
         return float(time) / MICROSECONDS[self._unit] * MICROSECONDS[unit]
 
 

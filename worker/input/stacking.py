@@ -109,7 +109,7 @@ class StackedFunction:
         ).get_concrete_function()
 
     def takes(self, columns: Mapping[str, Any]) -> bool:
-        """Whether the columns are of the types that the function was traced for."""
+        """True if the columns are of the types that the function was traced for."""
         return all(
             isinstance(column := columns.get(name), np.ndarray)
             and column.dtype == dtype
@@ -123,7 +123,7 @@ class StackedFunction:
         columns: Mapping[str, Any],
         tensors: Callable[[dict[str, Any]], dict[str, Any]],
     ) -> Any:
-        """What the function gives for columns that it takes. tensors: makes tensors of some."""
+        """Call the function on columns that it takes. tensors: makes tensors of some."""
         stacks = []
         for names, dtype in self._stacks.items():
             made = aligned_empty((len(columns[names[0]]), len(names)), dtype)

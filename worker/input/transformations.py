@@ -1,4 +1,4 @@
-"""What the user's `feed` did with the dataset of records that it got.
+"""The transformations that the user's `feed` applied to the dataset of records.
 
 Owns the search through the datasets, and the functions traced for them: what a `feed` may do,
 whether the order is kept, batches are made, and which columns are read. What is not known counts as
@@ -109,7 +109,7 @@ PASSED_ON = frozenset(
 
 
 def refusal(dataset: Any, records: Any) -> str | None:
-    """What is wrong with how `dataset` is made of `records`; None if it may be run on any task.
+    """The reason why `dataset` may not be run on any task; None if it may.
 
     Such a sentence lacks its subject, the function of the user's.
     """
@@ -133,7 +133,7 @@ def refusal(dataset: Any, records: Any) -> str | None:
 
 
 def makes_batches(dataset: Any, records: Any) -> bool:
-    """Whether what comes last in `dataset`, but for what is one to one, is making batches."""
+    """True if making batches is the last step of `dataset`, apart from one-to-one steps."""
     while dataset is not records and ALLOWED[type(dataset).__name__] == "":
         (dataset,) = dataset._inputs()
     # A fixed number of records may be meant as one example.
@@ -143,7 +143,7 @@ def makes_batches(dataset: Any, records: Any) -> bool:
 
 
 def misaligned(dataset: Any, records: Any) -> str | None:
-    """What `dataset` does so that its n-th element need not be the n-th of `records`, in words.
+    """The step of `dataset` that may misalign its n-th element and the n-th of `records`, in words.
 
     None if it is one to one, in order. `dataset` is one without `refusal`.
     """
@@ -185,7 +185,7 @@ def used_columns(dataset: Any, records: Any) -> frozenset[str] | None:
 
 
 def _read_by(wrapped: Any, names: Sequence[str]) -> set[str] | None:
-    """Those of the columns that the outputs or effects of a traced function depend on."""
+    """The columns that the outputs or effects of a traced function depend on; None if unknown."""
     graph = getattr(getattr(wrapped, "function", None), "graph", None)
     # One input a column, and then what the function captured.
     if graph is None or len(graph.inputs) < len(names):

@@ -20,7 +20,7 @@ BATCH = 1009
 
 
 def pairs_all(function: Callable[[Any, Any], Any], labels: Any, predictions: Any) -> str | None:
-    """What to do about a function that pairs each label with each prediction; None if none is.
+    """Advice about a function that pairs each label with each prediction; None if it does not.
 
     Of operations in the function itself: not in one of Keras's or TensorFlow's that it calls by
     name as a tf.function. labels, predictions: of a trace or a batch, of any structure.
@@ -68,7 +68,7 @@ def _of_batch(tensor: Any) -> tf.TensorSpec:
 
 
 def _has_square(graph: Any, given: dict[str, set[str]]) -> bool:
-    """Whether an operation makes [batch, batch] of a [batch] and a [batch, 1].
+    """True if an operation makes [batch, batch] of a [batch] and a [batch, 1].
 
     Or [batch, batch, 1] of both with an axis more, as a loss gets them that has got one rank.
 

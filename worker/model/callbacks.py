@@ -169,7 +169,7 @@ class Callbacks:
         )
 
     def _maximize(self, callback: Any) -> bool:
-        """Whether the metric of one of our callbacks is to rise. Raises UserError."""
+        """True if the metric of one of our callbacks is to rise. Raises UserError if unclear."""
         if callback.mode != "auto":
             return bool(callback.mode == "max")
         name = callback.monitor.lower()
@@ -270,7 +270,7 @@ class Callbacks:
         return rate, self._optimizers.rates(rate, minibatch, self._reduced)
 
     def _reduced(self, rate: float) -> float:
-        """What ReduceLROnPlateau leaves of a rate."""
+        """The rate that ReduceLROnPlateau leaves of a rate."""
         if self._plateau is None:
             return rate
         reduced = rate * self._plateau.factor**self.rate_reductions
@@ -311,7 +311,7 @@ class Callbacks:
         self._tell(model, "on_test_end", dict(metrics))
 
     def stop_reason(self) -> str:
-        """Why a callback has set model.stop_training; empty if none has."""
+        """The reason why a callback has set model.stop_training; empty if none has."""
         if self._hooked and getattr(self._model, "stop_training", False):
             return f"a callback of {self._what} set model.stop_training"
         return ""

@@ -1,4 +1,4 @@
-"""What the ids of a traced model are computed from.
+"""The dependencies of the ids in a traced model.
 
 Ids are computed ahead of the step, before any row or newer weight is there. So they must
 follow from the features alone; a model in which they do not is refused here, where it
@@ -26,7 +26,7 @@ def refused(
     rows: Mapping[str, str],
     variables: Iterable[Any],
 ) -> str | None:
-    """Why ids cannot be known before the step; None if they follow from the features.
+    """The reason why ids cannot be known before the step; None if they follow from the features.
 
     graph: the traced function's. ids: of each embedding call, tensors of it.
     layers: the name of the layer of each call. rows: name of a tensor that holds rows ->

@@ -1,7 +1,7 @@
-"""What of a computed step is not finite, and what --nonfinite-gradients says of it.
+"""Non-finite values in a computed step, and the words of --nonfinite-gradients for them.
 
-Here and not only at the servers, since a step goes to several: what is left out must be left
-out on all of them. Owns the words; finding a value is native/finite.pyx's.
+The worker checks too, since a step goes to several servers: a minibatch that is left out
+must be left out on all of them. Owns the words; native/finite.pyx finds the values.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the user's code gives as the weight of an embedding layer whose table the servers hold.
+"""Weights that the user's code gives an embedding layer whose table the servers hold.
 
 `load_model`, `load_weights`, `set_weights` and `assign` find a stand-in where Keras has the
-variable. Owns the stand-in and where the values are until they are written for the servers: in a
-file, so that a worker holds no matrix that the user's code has let go.
+variable. Owns the stand-in, and the values until they are written for the servers: in a file,
+so that a worker holds no matrix that the user's code has let go.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def taking_weights(file: str) -> Iterator[None]:
 
 
 def takes_weights() -> bool:
-    """Whether `taking_weights` is in force."""
+    """True if `taking_weights` is in force."""
     return _refusals.get() is not None
 
 
@@ -80,7 +80,7 @@ class GivenRows:
 
 
 class StandIn:
-    """What Keras finds as the variable of a layer whose table the servers hold."""
+    """The variable that Keras finds in a layer whose table the servers hold."""
 
     name = "embeddings"
 
@@ -94,7 +94,7 @@ class StandIn:
 
     @property
     def trainable(self) -> bool:
-        """Whether the layer is."""
+        """True if the layer is trainable."""
         return bool(self._layer.trainable)
 
     def assign(self, value: Any) -> None:
@@ -120,7 +120,7 @@ class StandIn:
         return np.concatenate([*given.pieces()])
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> npt.NDArray[Any]:
-        """As `numpy`."""
+        """The values of `numpy` as an array of a dtype, by default float32."""
         del copy
         return self.numpy().astype(dtype or np.float32, copy=False)
 

@@ -138,7 +138,7 @@ class IdTrace:
 
 
 def _sources(graph: Any, count: int) -> list[int] | None:
-    """Of each output of a graph the one of its first `count` inputs whose numbers it has.
+    """For each output of a graph, the index of the input among the first `count` with its numbers.
 
     None if any output is computed from its inputs by more than a new shape or a cast to int64.
     Where the ids are features as they are, calling the graph would only copy them.

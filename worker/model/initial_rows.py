@@ -102,19 +102,19 @@ def table_seed(layer: Any, job_seed: int) -> int:
 
 
 def gives_rows(layer: Any) -> bool:
-    """Whether the user's code gives first rows of a table, all or some of them."""
+    """True if the user's code gives first rows of a table, all or some of them."""
     return gives_all_rows(layer) or getattr(layer, "initial", None) is not None
 
 
 def gives_all_rows(layer: Any) -> bool:
-    """Whether the user's code gives the rows of a plain Embedding, instead of a law."""
+    """True if the user's code gives the rows of a plain Embedding, instead of a law."""
     if not is_served(layer) or not vocabulary(layer):
         return False
     return layer.served["rows"] is not None or _drawn(layer) is None
 
 
 def given_rows(layer: Any, file: str) -> Iterator[tuple[Int64, Float32]]:
-    """Those rows of a layer that `gives_rows`, in pieces: ids int64 [n], rows float32 [n, dim].
+    """Yield the rows given for a layer, in pieces: ids int64 [n], rows float32 [n, dim].
 
     file: name of the user's, for messages. Raises UserError for rows that no table can begin with,
     UserCodeError if the initializer raises.

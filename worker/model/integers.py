@@ -97,7 +97,7 @@ def not_kept(features: Any, cast: list[CastFeature]) -> str | None:
 
 
 def _changed(numbers: npt.NDArray[Any], limits: Any) -> tuple[int, ...] | None:
-    """Where the first number is that a cast to integers of these limits changes; None if none."""
+    """The index of the first number that a cast to these integer limits changes; None if none."""
     if numbers.dtype.kind == "f":
         # NaN is equal to nothing. As a float, the limit of int64 would be rounded up.
         kept = (np.trunc(numbers) == numbers) & (numbers >= limits.min)

@@ -51,12 +51,12 @@ def tables_above(threshold: float) -> Iterator[None]:
 
 
 def is_served(layer: Any) -> bool:
-    """Whether a layer is a plain Embedding that became a table."""
+    """True if a layer is a plain Embedding that became a table."""
     return isinstance(layer, keras.layers.Embedding) and hasattr(layer, "served")
 
 
 def vocabulary(layer: Any) -> int:
-    """How many ids the table of an embedding layer has, from 0 on; 0 for any int64 id."""
+    """The number of ids of an embedding layer's table, from 0 on; 0 for any int64 id."""
     if not is_served(layer) or (layer.of_keras_rs is not None and layer.of_keras_rs.any_id):
         return 0
     return int(layer.input_dim)
@@ -87,7 +87,7 @@ def matrix_pieces(
 
 
 def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
-    """Why `ids` are not all the layer's; None if they are."""
+    """The error message for `ids` that are not all in the layer's table; None if they are."""
     count = vocabulary(layer)
     if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
         return None

@@ -26,18 +26,18 @@ from shoal.worker.model.row_dtypes import holds_rows
 
 
 def _is(layer: Any, kind: str) -> bool:
-    """Whether a layer is of the keras_rs.layers class `kind`, or of one that derives from it."""
+    """True if a layer is of the keras_rs.layers class `kind`, or of one that derives from it."""
     layers = getattr(sys.modules.get("keras_rs"), "layers", None)
     return layers is not None and isinstance(layer, getattr(layers, kind))
 
 
 def is_distributed(layer: Any) -> bool:
-    """Whether a layer is a DistributedEmbedding."""
+    """True if a layer is a DistributedEmbedding."""
     return _is(layer, "DistributedEmbedding")
 
 
 def _tables_of(distributed: Any) -> dict[int, tuple[Any, Any]]:
-    """Of each table of a DistributedEmbedding its EmbedReduce and its TableConfig.
+    """The EmbedReduce and the TableConfig of each table of a DistributedEmbedding.
 
     Keyed by the identity of the EmbedReduce, which features of one table share.
     """
@@ -55,7 +55,7 @@ class Table:
 
 
 def table_in_build(layer: Any) -> Table | None:
-    """What a layer is that a DistributedEmbedding builds now; None of others.
+    """The table that a layer is while a DistributedEmbedding builds it; None for other layers.
 
     Raises UserError for a vocabulary that the DistributedEmbedding cannot have.
     """
@@ -168,7 +168,7 @@ def plain_distributed(distributed: Any, rows: Callable[[str], npt.NDArray[np.flo
 
 
 def is_preprocessed(distributed: Any) -> bool:
-    """Whether models were made of a layer with inputs that its preprocess() gave.
+    """True if models were made of a layer with inputs that its preprocess() gave.
 
     keras-rs does not build a layer by those, so that Keras cannot load such a model.
     """

@@ -60,7 +60,7 @@ class Layouts:
 
 
 class _UnknownError(Error):
-    """Why a layout cannot be known."""
+    """The reason why a layout cannot be known."""
 
 
 def kernel_layouts(model: Any, features_spec: Any) -> Layouts:
@@ -262,7 +262,7 @@ class _Search:
         return moved if numbers and all(map(self._is_fixed, others)) else []
 
     def _is_fixed(self, tensor: tf.Tensor) -> bool:
-        """Whether a tensor follows from constants and shapes alone."""
+        """True if a tensor follows from constants and shapes alone."""
         seen, waiting = {tensor.name}, [tensor]
         while waiting:
             each = waiting.pop()
@@ -279,7 +279,7 @@ class _Search:
     def _moved(
         self, tensor: tf.Tensor, leaves: dict[str, tf.Tensor], places: dict[str, Any]
     ) -> Any:
-        """Where the numbers of `tensor` come from, by running what is between it and the leaves."""
+        """The origin of the numbers of `tensor`, by running what lies between it and the leaves."""
         total = np.zeros((), np.int64)
         with tf.compat.v1.Session(graph=self._graph) as session:
             for digit in range(DIGITS):
@@ -297,7 +297,7 @@ class _Search:
         return total
 
     def _is_read_elsewhere(self, tensor: tf.Tensor, made: Layouts) -> bool:
-        """Whether anything but kernels of known layout, and shapes, is computed from it."""
+        """True if `tensor` feeds anything but kernels of known layout, and shapes."""
         outputs = {each.name for each in self._graph.outputs}
         seen, waiting = {tensor.name}, [tensor]
         while waiting:

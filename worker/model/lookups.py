@@ -48,7 +48,7 @@ class Refusals:
 
 
 def sharing_refused(first: Any, second: Any) -> str | None:
-    """Why two embedding layers of one table cannot share it; None if they can."""
+    """The reason why two embedding layers of one table cannot share it; None if they can."""
     if first is second:
         return None
     name = first.table

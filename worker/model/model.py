@@ -191,7 +191,7 @@ class ServedModel:
 
     @contextmanager
     def _calling(self, what: str, labels: Any = None) -> Iterator[None]:
-        """As `user_code`; an error of our own lookups comes out as it was raised.
+        """Run the body as `user_code`; an error of our own lookups is raised unchanged.
 
         labels: those that the body computes with.
         """
@@ -207,7 +207,7 @@ class ServedModel:
             raise
 
     def _class_weights(self, weights_spec: Any) -> ClassWeights | None:
-        """Of the user's module; raises UserError where they cannot be used."""
+        """The class weights of the user's module; raises UserError if they cannot be used."""
         if self.module.class_weight is None:
             return None
         if weights_spec is not None:
@@ -361,7 +361,7 @@ class ServedModel:
     # ------------------------------------------------------------ evaluation, prediction
 
     def pull_inputs(self, features: Any) -> StepInputs:
-        """What the model's outputs for `features` take of the servers' present values."""
+        """Pull the servers' present values that the model's outputs for `features` need."""
         return self._inputs(self.pull(features, training=False))
 
     def predict_batch(self, features: Any, inputs: StepInputs | None = None) -> Any:
@@ -374,7 +374,7 @@ class ServedModel:
     def evaluate_batch(
         self, features: Any, inputs: StepInputs | None = None
     ) -> tuple[Any, tf.Tensor]:
-        """As `predict_batch`, and what the model's layers add to the loss, a float32 number."""
+        """Return `predict_batch`'s outputs, and the layers' part of the loss, a float32 number."""
         if inputs is None:
             inputs = self.pull_inputs(features)
         with self._calling(f"calling the model of {self.module.path.name}"):

@@ -13,7 +13,7 @@ from shoal.layers.embedding import ROW_DTYPES
 
 
 def holds_rows(layer: Any) -> bool:
-    """Whether servers have rows of the dtype of an embedding layer's variable."""
+    """True if servers have rows of the dtype of an embedding layer's variable."""
     return layer.variable_dtype in ROW_DTYPES
 
 

@@ -50,7 +50,7 @@ def weighted(values: Any, weights: Any, what: str, refuse: Callable[[str], NoRet
 
 
 class ClassWeights:
-    """What a module's `class_weight` says: the weight of each class of labels, 1 for the others."""
+    """The weights of a module's `class_weight`: one for each class of labels, 1 for the others."""
 
     def __init__(self, given: Any, file: str) -> None:
         """given: a dict from class, a whole number from 0 on, to weight. Raises UserError."""

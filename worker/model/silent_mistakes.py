@@ -49,7 +49,7 @@ TIMES = (datetime(2000, 1, 1, tzinfo=UTC).timestamp(), datetime(2040, 1, 1, tzin
 
 
 def of_loss(model: ServedModel, batch: Batch, traced: Sequence[Crossentropy]) -> list[str]:
-    """What of the loss does not fit the labels or the model's output, each in a sentence.
+    """List the mismatches of the loss with the labels or the model's output, each in a sentence.
 
     traced: the crossentropies of the traced training step, as `noting_crossentropies` gives them.
     """
@@ -93,7 +93,7 @@ def _activation(predictions: Any) -> Any:
 
 
 def _by(operation: Any, layers: Iterable[str]) -> str:
-    """Who made an operation, by the scope in which a layer calls it; TensorFlow numbers these."""
+    """Name the maker of an operation, by the scope of a layer's call; TensorFlow numbers scopes."""
     scope = f"/{operation.name}".split("/")[-2]
     of = [each for each in layers if re.fullmatch(rf"{re.escape(each)}(_\d+)?", scope)]
     return f"the output of layer {max(of, key=len)!r}" if of else "the model's output"
@@ -106,7 +106,7 @@ def _outside(values: Any) -> str | None:
 
 
 def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: int) -> list[str]:
-    """What of features and ids looks like a mistake, in the first records; each in a sentence.
+    """List likely mistakes of features and ids in the first records, each in a sentence.
 
     batches: of records of `source`. total: about how many records the whole data have.
     """
@@ -149,14 +149,14 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
 
 
 def _whole(parts: Mapping[str, list[Any]], records: int) -> Iterator[tuple[str, Any]]:
-    """Those with one value of each record, by name."""
+    """Yield the names and values of the parts that have one value for each record."""
     for name, each in parts.items():
         if sum(map(len, each)) == records:
             yield name, np.concatenate(each)
 
 
 def _stands_for(values: npt.NDArray[Any], label: npt.NDArray[Any]) -> bool:
-    """Whether a feature is a label that is not always the same, or has a value for each class."""
+    """True if a feature is a label that is not always the same, or has a value for each class."""
     classes, of_label = np.unique(label, return_inverse=True)
     if not 1 < classes.size <= CLASSES:
         return label.dtype.kind == "f" and classes.size > 1 and np.array_equal(values, label)
@@ -171,7 +171,7 @@ def _value(value: Any) -> str:
 def _of_ids(
     table: str, ids: npt.NDArray[np.int64], features: Mapping[str, Any], scale: float
 ) -> list[str]:
-    """What is wrong with the ids of one call. scale: of all ids to those that were looked at."""
+    """List the problems of the ids of one call. scale: of all ids to those that were looked at."""
     same = [
         f" (feature {name!r})" for name, values in features.items() if np.array_equal(values, ids)
     ]

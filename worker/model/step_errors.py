@@ -19,7 +19,7 @@ _NODE = re.compile(r"\{\{node ([^}]*)\}\}")
 
 
 def explained(error: BaseException | None, model: Any, module: Any, labels: Any) -> str | None:
-    """What an error of a step says, in the user's words; None if it is another one.
+    """The explanation of a step's error, in the user's words; None for any other error.
 
     module: the user's, of type UserModule. labels: of the batch; None where there are none.
     """

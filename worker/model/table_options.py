@@ -53,7 +53,7 @@ def _chosen(name: str, layer: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 def check_lifecycle(
     options: Mapping[str, Mapping[str, Any]], frozen: Collection[str], config: JobConfig
 ) -> None:
-    """Whether a job can train tables with these options, as `chosen_options` gives them.
+    """Check that a job can train tables with these options, as `chosen_options` gives them.
 
     frozen: the tables that no layer trains. Raises UserError.
     """

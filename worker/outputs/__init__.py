@@ -1,4 +1,4 @@
-"""What a job leaves: exports and predictions.
+"""The outputs of a job: exports and predictions.
 
     export.py             the export, file by file
     export_tables.py      tables as Parquet files

@@ -240,7 +240,7 @@ def check(model: ServedModel, config: JobConfig) -> list[str]:
 def _missing(
     model: ServedModel, tables: Mapping[str, ExportedTable], kinds: Set[str]
 ) -> dict[str, UserError | UserCodeError]:
-    """Those of the forms that the model cannot have with any rows, and why."""
+    """The forms that the model cannot have with any rows, each with its error."""
     empty = {name: table.emptied() for name, table in tables.items()}
     missing: dict[str, UserError | UserCodeError] = {}
     # What became a table does so in a copy too, which then needs no memory.
@@ -285,9 +285,9 @@ def _lacking(
 
 @contextmanager
 def _user_layers(what: str) -> Iterator[None]:
-    """As `user_code`, since the layers are the user's; but an error of a disk is an OSError.
+    """Run the user's layers as `user_code` does, but raise an error of a disk as an OSError.
 
-    TensorFlow has its own errors for those of a disk, with the system's words in their text.
+    TensorFlow raises its own errors when a disk fails, with the system's words in their text.
     """
     try:
         with user_code(what):

@@ -69,12 +69,12 @@ class ExportedTable:
 
     @property
     def external(self) -> bool:
-        """Whether the table's rows are in its file only."""
+        """True if the table's rows are in its file only."""
         return self.count > self.ids.size
 
     @property
     def form(self) -> str:
-        """Of the rows."""
+        """The form of the rows."""
         return str(self.rows.dtype)
 
     def emptied(self) -> ExportedTable:
@@ -116,7 +116,7 @@ def file_names(tables: Iterable[str]) -> list[str]:
 
 
 class TableSource(Protocol):
-    """Where the tables of an export are read, by their positions in the model's order."""
+    """The source of an export's tables, which are read by their positions in the model's order."""
 
     def counts(self) -> list[int] | None:
         """Rows of each table; None where only reading tells. If known, threads read them."""
@@ -289,7 +289,7 @@ class Counted:
 
 
 def _remaining(held: list[_Piece], coming: Iterator[_Piece]) -> Iterator[pa.Table]:
-    """What is held, which is let go, and then piece by piece."""
+    """Yield the held pieces, letting go of each, and then the coming ones piece by piece."""
     while held:
         yield from held.pop(0).parts()
     for piece in coming:

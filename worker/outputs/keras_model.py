@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def _obstacle(model: Any) -> str | None:
-    """Why Keras cannot make the model anew with layers of its own for the tables, in words."""
+    """The reason why Keras cannot rebuild the model with its own layers as tables, in words."""
     # Only a functional model knows its graph of operations. Tables within a layer of the
     # user's stay there, as what calls them is the user's code.
     if _holds_tables(model) and not _has_graph(model):
@@ -77,7 +77,7 @@ def own_objects(model: Any) -> dict[str, Any]:
 
 
 def unsaveable(model: Any, tables: Mapping[str, ExportedTable]) -> str | None:
-    """Why Keras cannot make a file of the model with layers of its own, or read it, in words.
+    """The reason why Keras cannot write or read a file of the model with its own layers, in words.
 
     tables: without rows. Of the file's weights only the shapes are looked at: what becomes a
     table of the servers does so here too, and takes no memory.
@@ -146,7 +146,7 @@ def _has_graph(layer: Any) -> bool:
 
 
 def _without_plain_call(model: Any, distributed: Any) -> str | None:
-    """Why a DistributedEmbedding of the model cannot be keras-rs's own, in words."""
+    """The reason why a DistributedEmbedding of the model cannot be keras-rs's own, in words."""
     if is_preprocessed(distributed):
         return f"{distributed.name!r} is called with what preprocess() gave"
     for name in tables_of_any_id(distributed):
@@ -156,7 +156,7 @@ def _without_plain_call(model: Any, distributed: Any) -> str | None:
 
 
 def _without_plain_form(layer: Embedding) -> str | None:
-    """What Keras has no layer of its own for, in words: bags, masks of ids, strings."""
+    """The feature of a layer that no layer of Keras has: bags, masks of ids, strings. In words."""
     what = f"embedding {layer.name!r}"
     if layer.combiner is not None:
         return f"{what} combines bags of ids (combiner={layer.combiner!r})"
@@ -245,7 +245,7 @@ def _plain_model(model: Any, tables: Mapping[str, ExportedTable]) -> Any:
 
 
 def _in_turn(layer: Any, inputs: Any) -> Any:
-    """What a Sequential gives, without a call of itself."""
+    """Call a Sequential's layers one by one, without a call of the Sequential itself."""
     if not isinstance(layer, keras.Sequential):
         return layer(inputs)
     for each in layer.layers:

@@ -20,11 +20,11 @@ def written(
     work: Callable[[], Result],
     left: Callable[[], str] = lambda: "",
 ) -> Result:
-    """What `work` returns, which writes to --output, and is called again while that fails.
+    """Return the result of `work`, which writes to --output, and call it again while that fails.
 
-    patience: None for none. left: what is there after a failure, in words.
+    patience: None for none. left: tells in words which files are there after a failure.
 
-    Raises UserError if another --output would mend it; StorageError where the patience has ended.
+    Raises UserError if another --output would help; StorageError when the patience has ended.
     """
     failures: list[OSError] = []
 

@@ -51,7 +51,7 @@ def _manifest_id(folder: Path) -> str | None:
 
 
 def _is_done(place: LocalPlace, config: JobConfig) -> bool:
-    """Whether this job has completed its output."""
+    """True if this job has completed its output."""
     return not place.work.exists() and _manifest_id(Path(place.location)) == config.job_id
 
 

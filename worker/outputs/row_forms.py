@@ -51,7 +51,7 @@ def formed(rows: Float32, form: str) -> tuple[Array, Scales]:
 
 
 def formed_table(ids: Int64, rows: Float32, form: str, table: str) -> tuple[Array, Scales]:
-    """As `formed`, of the ids of a table. Raises UserError that names them."""
+    """The result of `formed` for the rows of a table. Raises UserError that names the id."""
     try:
         return formed(rows, form)
     except ValueError as error:

@@ -50,7 +50,7 @@ class _StaticLookup:
 
     @property
     def variables(self) -> list[tf.Variable]:
-        """Those of all tables."""
+        """The variables of all tables."""
         return [each for part in (self.ids, self.rows, self.scales) for each in part.values()]
 
     def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""What the tensors of a SavedModel's signature are called.
+"""Names for the tensors of a SavedModel's signature.
 
 A signature has a flat list of named tensors; features and outputs may be dicts, lists and
 tuples in each other, and their names any text. TensorFlow makes the names of a signature out

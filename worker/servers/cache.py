@@ -123,7 +123,7 @@ class RowCache:
         self.tables = [_Table(1 << self._bits, dim) for dim in self._dims]
 
     def places_of(self, ids: Int64) -> Int32:
-        """Where each id is held, if it is."""
+        """The place at which each id is held, if it is."""
         return (native_ids.mix64(ids) >> np.uint64(64 - self._bits)).astype(np.int32)
 
     def look_up(self, ids: Sequence[TableIds]) -> Cached:

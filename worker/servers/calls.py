@@ -78,7 +78,7 @@ class DenseValues:
 
 
 def slices(first: Float32, second: Float32, server: int, servers: int) -> tuple[Float32, Float32]:
-    """What of the two flat vectors is a server's, if `servers` have slices of them."""
+    """A server's slices of the two flat vectors, if `servers` servers have slices of them."""
     return first[slice_of(first.size, server, servers)], second[
         slice_of(second.size, server, servers)
     ]
@@ -142,7 +142,7 @@ class ServerCalls:
         self.version = 0
 
     def _have(self, addresses: Sequence[str]) -> None:
-        """Have connections to these servers, beside those that there are."""
+        """Connect to these servers, beside those already connected."""
         for server, address in list(enumerate(addresses))[len(self._circuits) :]:
             self._acknowledged.append(pb.LastPush())
             self._sent.append(None)
@@ -170,7 +170,7 @@ class ServerCalls:
             circuit.close()
 
     def _locate(self, server: int) -> str:
-        """Where a server is now. Without a retry: who waits for the server asks again."""
+        """Ask the master for a server's address, without a retry: the caller asks again."""
         request = pb.GetRoutingRequest(addresses_only=True)
         addresses = self._master.call(methods.GET_ROUTING, request, patience=0.0).servers
         if server >= len(addresses) or not addresses[server]:
@@ -317,7 +317,7 @@ class ServerCalls:
                 raise error
 
     def _fetch_routing(self) -> None:
-        """Have the table that the master has now. Under the lock."""
+        """Fetch the routing table that the master has now. Call under the lock."""
         reply = self._master.call(methods.GET_ROUTING, pb.GetRoutingRequest())
         routing = Routing.from_message(reply.routing)
         if routing.epoch > self.routing.epoch:

@@ -79,12 +79,12 @@ class ServerGroup:
 
     @property
     def away(self) -> bool:
-        """Whether calls wait for a server."""
+        """True if calls wait for a server."""
         return bool(self._calls.away)
 
     @property
     def data_known(self) -> bool:
-        """Whether the job had read its data when this worker began."""
+        """True if the job had read its data when this worker began."""
         return self._calls.data_known
 
     @property

@@ -19,7 +19,7 @@ _PROBED = 16
 
 @dataclass(frozen=True)
 class TableIds:
-    """What one batch needs of one table.
+    """The ids that one batch needs of one table.
 
     unique: int64 [u], grouped by server.
     offsets: int64 [servers + 1]; server s gets unique[offsets[s]:offsets[s+1]].

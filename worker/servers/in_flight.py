@@ -56,7 +56,7 @@ class _Computed:
     sent: dict[int, int] = field(default_factory=dict)
 
     def lacking(self, applied: Sequence[int]) -> list[bool]:
-        """Whether each server had not applied its part. applied: PullReply's, one a server."""
+        """True for each server that lacked its part. applied: PullReply's, one a server."""
         # To a server that came later it did not go, which has what the others had by then.
         other = max(self.sent.values()) if self.sent else None
         return [
@@ -100,7 +100,7 @@ class InFlightPushes:
             self._unseen[server].append(sequence)
 
     def applied_after(self, server: int, last: int) -> int:
-        """How many pushes a server has applied after one. Of a later pull each time."""
+        """Count own pushes that a server applied after `last`, which rises from pull to pull."""
         with self._lock:
             later = [sequence for sequence in self._unseen[server] if sequence > last]
             self._unseen[server] = later

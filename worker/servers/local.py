@@ -1,4 +1,4 @@
-"""What a ServerGroup gives, without servers: for `shoal check` and `shoal export`."""
+"""The values of a ServerGroup, without servers: for `shoal check` and `shoal export`."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class LocalServers:
         return rows
 
     def hold(self, table: int, ids: Int64, rows: Float32) -> None:
-        """As `assign_rows`, of float32 rows whatever dtype the table has: what an export holds."""
+        """Assign float32 rows for an export, whatever dtype the table has."""
         spec = pb.TableSpec()
         spec.CopyFrom(self._held[table])
         spec.value_dtype = ""

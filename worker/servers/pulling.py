@@ -103,7 +103,7 @@ class Puller:
     def fetch(
         self, ids: list[TableIds], routing: Routing, *, training: bool, exact: bool = False
     ) -> Pulled:
-        """As `pull`, of ids that were grouped by `routing`.
+        """Pull ids that were grouped by `routing`.
 
         Raises WireError (`ROUTING_ERRORS`) if that is old.
         """
@@ -151,7 +151,7 @@ class Puller:
 
 
 def _replies(answers: Mapping[int, Answer], routing: Routing) -> list[pb.PullReply]:
-    """What each server replied, in the order of their indices."""
+    """The reply of each server, in the order of their indices."""
     replies = {server: answer.reply for server, answer in answers.items()}
     if routing.absent:
         newest = max(replies.values(), key=lambda reply: reply.version)

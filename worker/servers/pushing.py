@@ -153,7 +153,7 @@ class Pusher:
             }
 
     def _header(self, push: Push, epoch: int) -> pb.PushRequest:
-        """What is the same for all servers."""
+        """The part of a push's header that is the same for all servers."""
         identity = pb.PushIdentity(sequence=self._sequence)
         identity.MergeFrom(self._calls.caller)
         return pb.PushRequest(
@@ -176,7 +176,7 @@ class Pusher:
         part: dict[int, tuple[Int64, Float32]],
         dense_servers: int,
     ) -> frames.Pieces:
-        """What goes to a server. dense_servers: that have slices; 0: nothing goes to this one's."""
+        """The frame for a server. dense_servers: number with slices; 0: no slice for this one."""
         header = pb.PushRequest()
         header.CopyFrom(common)
         if server < len(push.versions):

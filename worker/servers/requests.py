@@ -31,7 +31,7 @@ VALUE_TYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLO
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered to a pull. dense: its newer slices, if there are any."""
+    """The answer of a server to a pull. dense: its newer slices, if there are any."""
 
     reply: pb.PullReply
     dense: tuple[Float32, Float32] | None
@@ -127,7 +127,7 @@ class PullPlan:
 
 
 def _own(ids: TableIds, server: int) -> slice:
-    """Where the ids of one server are."""
+    """The slice of `ids.unique` with the ids of one server."""
     return slice(int(ids.offsets[server]), int(ids.offsets[server + 1]))
 
 
@@ -199,7 +199,7 @@ def split_by_owner(
 
 
 def _places(owner: Int64, servers: int) -> list[slice | Int64]:
-    """Where the ids of each server are, of which `owner` says whose they are."""
+    """The positions of each server's ids; `owner` gives the server of each id."""
     # Ids of a pull are grouped by server already: then each part is a view.
     if (np.diff(owner) >= 0).all():
         ends = np.searchsorted(owner, np.arange(servers + 1))

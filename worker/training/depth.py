@@ -1,4 +1,4 @@
-"""How many steps of a worker overlap: by need, or as --pipeline-depth says.
+"""The number of a worker's steps that overlap: by need, or as --pipeline-depth says.
 
 A row that is pulled ahead lacks the worker's own last pushes. Where updates are few or large that
 costs learning, and where a step takes far longer than its pulls and pushes it buys no speed. By

@@ -1,8 +1,8 @@
-"""What all ways of training share: where tasks come from, and the steps made of their batches.
+"""The base of all ways of training: the source of tasks, and the steps of their batches.
 
-Owns one step from its batches to its push, and which records an error of it is about; no threads.
-When each part of it is done is pipeline.py's, or with --sync synchronous.py's; what is
-computed is model/model.py's.
+Owns one step from its batches to its push, and finds the records of a step's error; no threads.
+pipeline.py, or with --sync synchronous.py, owns the order of a step's parts; model/model.py owns
+the computation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shoal.worker.training.staleness import StalenessBound
 
 
 class Tasks(Protocol):
-    """Where training tasks come from and go to (worker/tasks.py)."""
+    """The source and the destination of training tasks (worker/tasks.py)."""
 
     def batches(self, task: pb.Task) -> Iterator[Batch]:
         """The batches of a task."""

@@ -55,10 +55,10 @@ def mixture(first, tasks):
 
 
 def auc():
-    """Of logits."""
+    """The AUC of logits."""
     return keras.metrics.AUC(from_logits=True, num_thresholds=2000, name="auc")
 
 
 def log_loss():
-    """Of logits."""
+    """The log loss of logits."""
     return keras.losses.BinaryCrossentropy(from_logits=True)
