@@ -31,8 +31,10 @@ def pod(namespace, job, role, phase="Running", number=0):
 
 
 WORLD = {
-    "jobs": [{"metadata": named(*each, "master"), "spec": {"template": {}}, "status": {}} for each in (
-        ("ads", "ctr"), ("shop", "ctr"), ("shop", "old"), ("shop", "waits"))],
+    "jobs": [
+        {"metadata": named(*each, "master"), "spec": {"template": {}}, "status": {}}
+        for each in (("ads", "ctr"), ("shop", "ctr"), ("shop", "old"), ("shop", "waits"))
+    ],
     "pods": [
         pod("ads", "ctr", "master"),
         *(pod("ads", "ctr", "worker", number=number) for number in range(3)),

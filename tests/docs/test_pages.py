@@ -247,7 +247,10 @@ def test_the_page_of_models(here):
     draw.shuffle(rows)
     lines = [f"{user},{item}" for user, item in rows]
     Path("views.csv").write_text("\n".join(["user,item", *lines, ""]))
-    printed = run("docs/guide/models.md", here)
+    pages = ("models", "tables", "export", "predictions")
+    printed = {}
+    for page in pages:
+        printed |= run(f"docs/guide/{page}.md", here)
     assert "the export has the SavedModel, and no model.keras" in one(printed, "tower.TwoTowers")
     assert "admit_after=3: an id gets a row at its push number 3" in one(
         printed, "admit_after=3 --table"
