@@ -50,7 +50,7 @@ def test_wrong_commands_are_refused_before_anything_starts(tmp_path, clicks):
         return refused(tmp_path, *more, **(good | fields))
 
     assert message("--epochs", "many") == ("Error: --epochs must be a whole number, not 'many'")
-    assert "No such option '--num-wroker'. (Did you mean" in message("--num-wroker", "2")
+    assert "No such option '--wrokers'. (Did you mean" in message("--wrokers", "2")
     missing = message(training_data=tmp_path / "nowhere")
     assert f"--training-data: there is no file or folder {tmp_path}/nowhere" in missing
     assert f"--training-data: the folder {tmp_path}/empty holds no" in message(
