@@ -66,7 +66,8 @@ class PortForward:
         self._listener.listen()
         self.address = f"unix:{path}"
         self._carrying: list[threading.Thread] = []
-        threading.Thread(target=self._accept, name="port-forward", daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, name="port-forward", daemon=True)
+        self._accepting.start()
 
     def close(self) -> None:
         """Stop listening, and wait a moment for the connections, which the caller has closed."""
@@ -75,6 +76,7 @@ class PortForward:
         self._listener.close()
         self._folder.cleanup()
         give_up = time.monotonic() + CLOSE_SECONDS
+        self._accepting.join(CLOSE_SECONDS)  # it adds no thread any more
         for thread in self._carrying:
             thread.join(max(0.0, give_up - time.monotonic()))
 

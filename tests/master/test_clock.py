@@ -33,6 +33,8 @@ STAMPS = {
     ("master/kubeflow.py", "datetime.now"),
     # How long a Job has run, which Kubernetes counts from its own time of day: a failed Job is
     # given seconds more than that, and nothing of it but its end depends on them.
+    ("master/cluster/masters_job.py", "datetime.now"),
+    # When masters of a Job have started, in its annotations: no clock of one process knows that.
     ("master/cluster/job_end.py", "datetime.now"),
     # Whether a certificate has expired, to say so after it was refused.
     ("proto/handshakes.py", "datetime.now"),
