@@ -1,4 +1,4 @@
-"""What the functions of the Python API do with their arguments."""
+"""The functions of the Python API, from their arguments to a job."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(command: str, arguments: dict[str, Any]) -> JobResult:
 
 
 def start(command: str, arguments: dict[str, Any]) -> Job:
-    """As `run`; the job goes on when this returns."""
+    """Start a job as `run` does, and return while it goes on."""
     with in_python_words():
         arguments.pop("verbose")  # nothing is shown
         if arguments.pop("display") is not None:
@@ -141,7 +141,7 @@ class _Given:
 
     @property
     def has_model(self) -> bool:
-        """Whether the model is given by value."""
+        """True if the model is given by value."""
         return bool(self.model or self.kept)
 
 

@@ -76,11 +76,11 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """Whether the job has not ended."""
+        """True while the job has not ended."""
         return self._thread.is_alive()
 
     def status(self) -> str:
-        """What the job does, in one line; how it ended, if it has."""
+        """The progress of the job, in one line; the way it ended, if it has."""
         if not self.running:
             return self._result.state if self._result is not None else f"failed: {self._error}"
         return self._display.text
@@ -109,7 +109,7 @@ class Job:
 
     @property
     def messages(self) -> list[str]:
-        """What a display would have told so far, a line each."""
+        """The messages that a display would have shown so far, a line each."""
         return list(self._display.messages)
 
     def watch(self, display: Display | None = None) -> JobResult:
@@ -144,7 +144,7 @@ class Job:
             cluster_jobs.scale(handle, workers, servers)
 
     def rebalance(self) -> bool:
-        """Have the servers do equal shares; whether rows move for it. Raises UserError."""
+        """Even out the load of the servers; True if rows move for it. Raises UserError."""
         if self._namespace is None:
             return local_master.rebalance(self._folder)
         from shoal.client import cluster_jobs  # late: the Kubernetes library is large
@@ -152,9 +152,9 @@ class Job:
         return cluster_jobs.rebalance(cluster_jobs.handle_of(self.name, self._namespace))
 
     def stop(self) -> None:
-        """Have the job stop, as Ctrl-C does; `result()` waits for its end.
+        """Stop the job, as Ctrl-C does; `result()` waits for its end.
 
-        Raises UserError if a job that was attached to does not run.
+        Raises UserError if the job was attached to and does not run.
         """
         if self._own:
             self._interruptions.stop()
@@ -166,7 +166,7 @@ class Job:
             cluster_jobs.stop(cluster_jobs.handle_of(self.name, self._namespace))
 
     def logs(self, role: str = "master", index: int = 0) -> str:
-        """What the newest start of a process has written: of master, ps or worker.
+        """The log of the newest start of a process: master, ps or worker.
 
         Raises UserError if there is no such process.
         """

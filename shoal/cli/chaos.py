@@ -267,7 +267,7 @@ def run(
 
 
 def lines_of(outcome: Outcome) -> list[str]:
-    """What was done to the job."""
+    """The lines about the faults that were done to the job, and those that were not."""
     lines = [f"done to the job: {len(outcome.actions) - len(outcome.not_done)}"]
     for action in sorted(outcome.actions, key=lambda action: action.at or float("inf")):
         fault: Fault = action.fault

@@ -239,7 +239,7 @@ def newest_checkpoint(root: Storage, numbers: list[int]) -> Checkpoint:
 
 
 def _pieces(found: Checkpoint, table: str, server: int) -> Iterator[dict[str, Any]]:
-    """What a server wrote of a table. Raises UserError if it is unknown or damaged."""
+    """The pieces of a table that a server wrote. Raises UserError if it is unknown or damaged."""
     from shoal.checkpoints import contents
     from shoal.checkpoints.manifests import CheckpointError
 

@@ -51,9 +51,9 @@ class GroupedOption(click.Option):
         self.group = group
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """As of any option; none is required if an earlier one has said so.
+        """Process a value as any option does; none is required if an earlier one has said so.
 
-        Raises FlagError that says what a missing one is, or which number a value must be.
+        Raises FlagError that explains a missing option, or says which number a value must be.
         """
         required = self.required
         self.required = required and not ctx.meta.get(NOTHING_REQUIRED)
@@ -121,7 +121,7 @@ def field_options(
 
 
 def given_flags(context: click.Context, names: Iterable[str]) -> list[str]:
-    """Those of the parameters `names` that the command line has."""
+    """The parameters among `names` that the command line has."""
     command_line = click.core.ParameterSource.COMMANDLINE
     return [name for name in names if context.get_parameter_source(name) == command_line]
 
@@ -163,7 +163,10 @@ class GroupedCommand(click.Command):
                     formatter.write(_indented(text, formatter) + "\n")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As every command; `help` is --help, and a flag of other commands is said to be one."""
+        """Parse as every command does, with `help` for --help.
+
+        Raises UsageError for an unknown flag; it names the other commands that have the flag.
+        """
         args = ["--help"] if args == ["help"] else args
         try:
             return super().parse_args(ctx, args)
@@ -210,7 +213,7 @@ class DataCommand(GroupedCommand):
     """A command with flags that name data: each once, and a pattern in quotes."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As every command; raises UsageError that says how to name several files."""
+        """Parse as every command does; raises UsageError that says how to name several files."""
         names = [argument.partition("=")[0].replace("_", "-") for argument in args]
         for name in map(flag, DATA_FIELDS):
             if names.count(name) > 1:

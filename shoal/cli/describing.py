@@ -49,9 +49,9 @@ def describe(config: JobConfig, which: str) -> Description:
 def predictions(
     config: JobConfig, which: str, checkpoint: Checkpoint, root: str, records: int
 ) -> Any:
-    """What a model predicts with a checkpoint: float64 [records, outputs].
+    """The predictions of a model with a checkpoint: float64 [records, outputs].
 
-    records: of the first of --training-data. Raises UserError.
+    records: number of the first records of --training-data to use. Raises UserError.
     """
     arguments = ["--root", root, "--number", str(checkpoint.number), "--records", str(records)]
     with _ran(config, which, *arguments) as folder:

@@ -1,4 +1,4 @@
-"""What the commands for jobs share: --namespace, and how a wrong input ends."""
+"""The parts that commands for jobs share: --namespace, and the exit for a wrong input."""
 
 from __future__ import annotations
 

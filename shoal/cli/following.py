@@ -41,14 +41,17 @@ DASHBOARD = click.option(
 
 @dataclass(frozen=True)
 class Watching:
-    """How a job is told of beside the display. events: of --events. dashboard: a port, or None."""
+    """The ways to follow a job beside the display.
+
+    events: of --events. dashboard: a port, or None.
+    """
 
     events: str
     dashboard: int | None
 
     @property
     def flags(self) -> list[str]:
-        """Those that are given."""
+        """The flags that are given."""
         given = {"--events": bool(self.events), "--dashboard": self.dashboard is not None}
         return [name for name, there in given.items() if there]
 

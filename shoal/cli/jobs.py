@@ -264,7 +264,7 @@ def scale(job: str, workers: int | None, servers: int | None, namespace: str) ->
 @command
 @click.argument("job")
 def rebalance(job: str, namespace: str) -> None:
-    """Have the servers of a running job do equal shares. JOB is a folder or a name.
+    """Even out the load of a running job's servers. JOB is a folder or a name.
 
     Rows move from the busiest servers to the others while the job trains.
     """

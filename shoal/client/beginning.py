@@ -1,4 +1,4 @@
-"""What a job begins with: finding what --restore-from and --continue-from name.
+"""The search for the checkpoints that --restore-from and --continue-from name.
 
 Raises UserError naming the flag before anything is started.
 """
@@ -94,7 +94,10 @@ def _continued(config: JobConfig) -> str:
 
 
 def _instead(location: str) -> str:
-    """What to do where the newest checkpoint at a path or URL is not good, if that is no one."""
+    """The remedy if the newest checkpoint at a path or URL is not good.
+
+    Empty if the path or URL names one checkpoint, not a folder of several.
+    """
     from shoal.checkpoints.folders import names_one
 
     if names_one(location):
@@ -111,7 +114,7 @@ def _job_at(path: str) -> JobFolder | None:
 
 
 def _missing(path: str) -> str:
-    """Why there is neither a job nor a checkpoint at an absolute path."""
+    """The message that an absolute path has neither a job nor a checkpoint."""
     shown = os.path.relpath(path)
     folder, name = os.path.split(path)
     known = os.listdir(folder) if os.path.isdir(folder) else []

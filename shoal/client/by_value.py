@@ -97,7 +97,10 @@ def _parts(given: Mapping[str, Any], folder: Path) -> Parts:
 
 
 def _with_compiled(model: Any, given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """What was not given as the model was compiled; and its metrics, serialised."""
+    """Fill in the loss, optimizer and loss weights that are not given, as the model was compiled.
+
+    Returns them, and the model's serialised metrics; None if metrics were given. Raises UserError.
+    """
     try:
         compiled = model.get_compile_config() or {}
     except Exception as error:  # of Keras, about objects of the user's
@@ -150,7 +153,7 @@ def _kind(value: Any) -> str:
 
 
 def _is(value: Any, name: str) -> bool:
-    """Whether a value is an object of a class of Keras, such as losses.Loss."""
+    """True if a value is an object of a class of Keras, such as losses.Loss."""
     found: Any = sys.modules.get("keras")
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -1,7 +1,7 @@
-"""What can be found wrong before anything is started.
+"""The checks that run before anything is started.
 
-Looks at paths and files only, and does not import the user's module: that is the
-workers', which have TensorFlow. Every check raises UserError naming the flag.
+They look at paths and files only, and do not import the user's module: the workers
+do, which have TensorFlow. Every check raises UserError naming the flag.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _modules(zoo: Path) -> list[Path]:
 
 
 def _top_level_names(tree: ast.Module) -> set[str] | None:
-    """What the module binds; None if only running it would tell."""
+    """The names that the module's code binds; None if only running it would tell."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -267,7 +267,7 @@ def check_data(config: JobConfig) -> list[str]:
 
 
 def _given(config: JobConfig, names: Iterable[str]) -> list[str]:
-    """Those of these flags that are given."""
+    """The flags of `names` that are given: their value is not the default."""
     fields = JobConfig.__dataclass_fields__
     return [flag(name) for name in names if getattr(config, name) != fields[name].default]
 

@@ -77,7 +77,10 @@ def reclaimed(
 
 
 def _has_list(config: JobConfig) -> bool:
-    """Whether a job that has succeeded has its list of what it has trained, and that is whole."""
+    """True if a job that has succeeded has the whole list of its trained data.
+
+    True, too, if its storage cannot be read, or it has neither a list nor checkpoints.
+    """
     # Late: it is looked at where nothing else is to be done.
     from shoal.checkpoints.manifests import CheckpointError
     from shoal.checkpoints.storage import open_storage
@@ -206,7 +209,7 @@ def numbered(name: str) -> Iterator[str]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds a flock on the file."""
+    """True if another process holds a flock on the file."""
     if not path.exists():
         return False
     with path.open() as file:
@@ -290,7 +293,7 @@ def _state(folder: JobFolder) -> str:
 
 
 def _left_nothing(folder: JobFolder) -> bool:
-    """Whether a job failed before it did anything: its input is mended, and it is run again."""
+    """True if a job failed before it did anything: users mend its input, and run it again."""
     try:
         result = json.loads(folder.result.read_text())
         done = [result["ledger"][name] for name in ("trained_once", "repeated", "failed")]

@@ -68,7 +68,7 @@ def result_of(handle: JobHandle) -> JobResult | None:
 
 
 def end_of(handle: JobHandle) -> str:
-    """How the job ended, in a word; "" while it has not. Raises UserError."""
+    """The way the job ended, in words; "" while it has not. Raises UserError."""
     if (result := result_of(handle)) is not None:
         return result.state
     return "its master has ended without a result" if handle.over() else ""
@@ -115,9 +115,9 @@ def master_of(
 
 @dataclass(frozen=True)
 class Seen:
-    """What is seen of a job that has no result.
+    """The present view of a job that has no result.
 
-    status: of its master; None if it tells none, and then problem says why. state: as `course_of`.
+    status: of its master; None if it gives none, and then problem says why. state: as `course_of`.
     """
 
     state: str
@@ -127,7 +127,7 @@ class Seen:
 
 
 def look_at(handle: JobHandle) -> Seen:
-    """What a job without a result does, and its pods. Raises UserError."""
+    """Look at a job without a result: its master's status, and its pods. Raises UserError."""
     job, pods = handle.job(), handle.pods()
     status, problem = None, ""
     if any(condition.type == "Failed" for condition in job.status.conditions or ()):
@@ -151,14 +151,14 @@ def look_at(handle: JobHandle) -> Seen:
 
 
 def status(handle: JobHandle) -> Any:
-    """As `look_at`, to be printed."""
+    """The view of `look_at`, to be printed. Raises UserError."""
     seen = look_at(handle)
     head = Text(f"{handle.name}: {seen.problem}") if seen.status is None else block(seen.status)
     return head, pods_table(seen.pods)
 
 
 def _without_result(job: client.V1Job) -> str:
-    """What is to be said of a Job that has failed without a result of its master's."""
+    """Explain why a Job has failed without a result from its master."""
     failed = next(c for c in job.status.conditions if c.type == "Failed")
     begun = STATE_LABEL in (job.metadata.labels or {})
     if failed.reason == "DeadlineExceeded" and not begun:
@@ -193,15 +193,15 @@ def scale(handle: JobHandle, workers: int | None, servers: int | None = None) ->
 
 
 def rebalance(handle: JobHandle) -> bool:
-    """Have the servers do equal shares; whether rows move for it. Raises UserError."""
+    """Even out the load of the servers; True if rows move for it. Raises UserError."""
     with master_of(handle) as master:
         return rebalanced(master)
 
 
 def audit(handle: JobHandle) -> str:
-    """What became of every record of a job, JSON: of its end, or up to now.
+    """The audit of every record of a job, as JSON: at its end, or up to now.
 
-    Raises UserError if the job is not there, or its master has left none.
+    Raises UserError if the job is not there, or has left no audit and its master does not answer.
     """
     handle.job()
     if (kept := handle.audit()) is not None:
@@ -212,7 +212,7 @@ def audit(handle: JobHandle) -> str:
 
 
 def stacks(handle: JobHandle, role: str, index: int) -> list[pb.ProcessStacks]:
-    """Where the threads of a running job stand; role and index as the master takes them.
+    """The stacks of the threads of a running job; role and index as the master takes them.
 
     Raises UserError.
     """
@@ -221,7 +221,7 @@ def stacks(handle: JobHandle, role: str, index: int) -> list[pb.ProcessStacks]:
 
 
 def find_id(handle: JobHandle, table: str, key: int) -> pb.FoundId:
-    """What the servers of a running job have of an id of a table. Raises UserError."""
+    """Look up an id of a table at the servers of a running job. Raises UserError."""
     with master_of(handle) as master:
         return ask_master(master, table, key)
 
@@ -229,9 +229,9 @@ def find_id(handle: JobHandle, table: str, key: int) -> pb.FoundId:
 def log_lines(
     handle: JobHandle, role: str, index: int, restart: int | None = None, *, follow: bool
 ) -> Iterator[str]:
-    """What a pod of the job has written, line by line. Raises UserError.
+    """The lines that a pod of the job has written. Raises UserError.
 
-    Of one that is gone, the master may have kept it. restart: its incarnation; None: the newest.
+    If the pod is gone, the master may have kept them. restart: its incarnation; None: the newest.
     """
     handle.job()
     wanted = handle.name + ("-master" if role == "master" else f"-{role}-{index}")

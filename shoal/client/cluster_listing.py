@@ -96,7 +96,7 @@ def _running(pods: list[client.V1Pod], role: str) -> int:
 
 
 def master_crash(pods: list[client.V1Pod]) -> str:
-    """How the master's container ended, if Kubernetes lets it rest before it starts it again."""
+    """The last crash of the master's container, if Kubernetes delays its restart; else empty."""
     for pod in pods:
         if pod.metadata.labels.get(ROLE_LABEL) != "master":
             continue

@@ -84,7 +84,7 @@ def _found(job: str) -> JobFolder:
 
 
 def compared(folder: JobFolder, name: str) -> Compared:
-    """What is known of the job in a folder. Raises UserError if its files are not a job's."""
+    """Collect the facts about the job in a folder. Raises UserError if its files are no job's."""
     try:
         config = json.loads(folder.config.read_text())
         own = config["job_dir"].rstrip("/") + "/"
@@ -119,7 +119,7 @@ def compared(folder: JobFolder, name: str) -> Compared:
 
 
 def _course(folder: JobFolder, config: dict[str, Any]) -> tuple[str, str, JobResult | None]:
-    """Where a job runs or ran, its state, and its result, if it has one."""
+    """The place where a job runs or ran, its state, and its result, if it has one."""
     result = result_of(folder)
     if not folder.templates.is_file():
         return HERE, state_of(folder), result

@@ -1,4 +1,4 @@
-"""What rich draws on a terminal, without the control characters of others (plain.py)."""
+"""A console of rich for terminals, without the control characters of others (plain.py)."""
 
 from __future__ import annotations
 

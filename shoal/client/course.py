@@ -1,4 +1,4 @@
-"""What a display remembers of a job's course: how fast it goes, and the best evaluations.
+"""The memory of a display about a job's course: its speed, and the best evaluations.
 
 Knows no clock of its own and draws nothing.
 """

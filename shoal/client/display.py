@@ -59,7 +59,7 @@ def default_display(verbose: int | str = "auto") -> Display:
 
 
 class Display(ABC):
-    """What run_job tells about a job; entered before the job starts, left at its end."""
+    """The display of a job for run_job; entered before the job starts, left at its end."""
 
     def __init__(self) -> None:
         self._messages: list[str] = []
@@ -70,11 +70,11 @@ class Display(ABC):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody sees it any more: a terminal was closed, or a pipe's reader has ended."""
+        """True if nobody sees it any more: a terminal was closed, or a pipe's reader has ended."""
         return self._gone
 
     def _printing(self) -> AbstractContextManager[None]:
-        """What is printed inside may fail; the display is then gone."""
+        """A context in which printing may fail; the display is then gone."""
         return may_fail(lambda: setattr(self, "_gone", True))
 
     def __enter__(self) -> Display:
@@ -242,10 +242,10 @@ class LiveDisplay(Display):
 
 
 def new_messages(before: Sequence[str], now: Sequence[str]) -> list[str]:
-    """What was added to `now`, of which only the newest part is kept.
+    """The messages that were added to `now`, which keeps only the newest.
 
-    The longest end of `before` that `now` begins with is what both share. If they share none, a
-    new master knows not all that the one before had told: what it repeats is left out.
+    Both share the longest end of `before` that `now` begins with. If they share none, a new master
+    does not know all messages of the master before it: the ones that it repeats are left out.
     """
     for shared in range(min(len(before), len(now)), 0, -1):
         if list(before[len(before) - shared :]) == list(now[:shared]):

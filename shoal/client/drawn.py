@@ -58,7 +58,7 @@ def _figures(status: pb.JobStatus, course: Course) -> dict[str, str]:
 
 
 def _troubles(status: pb.JobStatus) -> list[str]:
-    """What went wrong so far, and the job goes on."""
+    """The troubles so far that did not stop the job, in words."""
     troubles = []
     if status.left_out:
         troubles.append(f"{counted(status.left_out, 'minibatch', 'minibatches')} left out")

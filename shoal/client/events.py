@@ -178,7 +178,7 @@ class EventLines(WrappedDisplay):
 
 
 def _discard(stream: TextIO) -> None:
-    """Have what the stream's buffer still has go nowhere, or closing it would fail."""
+    """Send the rest of the stream's buffer nowhere, or closing the stream would fail."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         try:

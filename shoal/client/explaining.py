@@ -1,7 +1,7 @@
-"""What becomes of one id of a table, in words: `shoal explain`.
+"""An explanation of one id of a table, in words: `shoal explain`.
 
-Owns finding out whom to ask: the master of a job that runs, the newest checkpoint of one that has
-ended, else its export. What there is of the id, servers and files tell.
+Owns the choice of the source: the master of a job that runs, the newest checkpoint of a job that
+has ended, else its export. Servers and files tell the facts about the id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def ask_master(master: Connection, table: str, key: int) -> pb.FoundId:
-    """What the servers of a running job have of an id. Raises UserError, CallError."""
+    """Look up an id at the servers of a running job. Raises UserError, CallError."""
     try:
         return master.call(methods.FIND_JOB_ID, pb.FindIdRequest(table=table, id=key))
     except WireError as error:
@@ -34,7 +34,10 @@ def ask_master(master: Connection, table: str, key: int) -> pb.FoundId:
 
 
 def find_of_job(folder: JobFolder, table: str, key: int) -> tuple[pb.FoundId, str]:
-    """What a job of this machine has of an id, and where that was found. Raises UserError."""
+    """Look up an id in a job of this machine. Raises UserError.
+
+    Returns the answer and, in words, its source.
+    """
     from shoal.client.local_jobs import running
 
     if running(folder):
@@ -58,9 +61,9 @@ def find_of_job(folder: JobFolder, table: str, key: int) -> tuple[pb.FoundId, st
 
 
 def find_at(location: str, table: str, key: int) -> tuple[pb.FoundId, str] | None:
-    """What a checkpoint, the newest of a folder of them, or an export has of an id.
+    """Look up an id in a checkpoint, the newest one of a folder, or an export.
 
-    None if there is none of these. Raises UserError.
+    Returns the answer and, in words, its source; None if there is none of these. Raises UserError.
     """
     if "://" not in location and not Path(location).exists():
         return None

@@ -1,6 +1,6 @@
-"""Where a job is that is meant by a folder or a name: on this machine, or else on Kubernetes.
+"""The search for a job by a folder or a name: on this machine, or else on Kubernetes.
 
-What is needed is imported when it is: gRPC and the library of Kubernetes are large.
+Imports are late, where they are needed: gRPC and the library of Kubernetes are large.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What following a job takes, wherever it runs: its pace, and the signals that stop it.
+"""The basics of following a job, wherever it runs: its pace, and the signals that stop it.
 
 Owns nothing of the job itself: local.py follows one on this machine, remote_following.py one in
 a cluster.
@@ -44,11 +44,11 @@ class Interruptions:
             signal.signal(number, handler)
 
     def stop(self) -> None:
-        """As a first signal does: have the job stop; once more changes nothing."""
+        """Stop the job, as a first signal does; once more changes nothing."""
         self.count = max(self.count, 1)
 
     def kill(self) -> None:
-        """As a second signal does: have the job killed at once."""
+        """Kill the job at once, as a second signal does."""
         self.count += 2
 
     def _received(self, number: int, _frame: FrameType | None) -> None:

@@ -17,7 +17,7 @@ from shoal.config.job import JobConfig
 
 @dataclass(frozen=True, repr=False)
 class CheckReport:
-    """What was found. text: of the report. faults: what would keep a job from running."""
+    """The findings of a check. text: the report. faults: errors that keep a job from running."""
 
     text: str
     faults: str
@@ -41,7 +41,7 @@ def run_check(config: JobConfig) -> int:
 
 
 def checked_report(config: JobConfig) -> CheckReport:
-    """As `run_check`; the report is returned, not printed."""
+    """Return the report that `run_check` prints. Raises UserError as it does."""
     with _checking(config) as (doubts, command):
         found = run(command, captured=True)
         text = "\n".join([*(f"warning: {each}" for each in doubts), found.stdout.strip()])
@@ -51,7 +51,7 @@ def checked_report(config: JobConfig) -> CheckReport:
 
 @contextmanager
 def _checking(config: JobConfig) -> Iterator[tuple[list[str], list[str]]]:
-    """What is likely a mistake, and the command that looks at the rest."""
+    """The likely mistakes, and the command that checks the rest. Raises UserError."""
     config = config.resolved()
     doubts = check_inputs(config)
     with model_process("check", config) as (command, _):

@@ -33,7 +33,7 @@ def kept(job: str) -> JobFolder | None:
 
 
 def find(job: str) -> JobFolder | None:
-    """As `kept`, of a job of this machine."""
+    """The folder that `kept` finds, if the job is one of this machine; else None."""
     folder = kept(job)
     return None if folder is None or folder.templates.is_file() else folder
 
@@ -47,7 +47,7 @@ def result_of(folder: JobFolder) -> JobResult | None:
 
 
 def running(folder: JobFolder) -> bool:
-    """Whether the job's master runs."""
+    """True if the job's master runs."""
     return master_process(folder) is not None
 
 
@@ -60,13 +60,13 @@ def state_of(folder: JobFolder) -> str:
 
 
 def end_of(folder: JobFolder) -> str:
-    """How the job ended, in a word; "" while it runs."""
+    """The way the job ended, in a word; "" while it runs."""
     state = state_of(folder)
     return "" if state == "running" else state
 
 
 def way_on(folder: JobFolder) -> str:
-    """How to go on with a job that was killed, to follow in a sentence; "" if it cannot."""
+    """The hint to go on with a job that was killed, as the end of a sentence; "" if it cannot."""
     command = resume_command(folder)
     return f"; to go on with it: {command}" if command else ""
 
@@ -88,7 +88,7 @@ def processes_table(folder: JobFolder) -> Table:
 def log_lines(
     folder: JobFolder, role: str, index: int, restart: int | None = None, *, follow: bool
 ) -> Iterator[str]:
-    """What one start of a process has written, line by line. Raises UserError.
+    """The lines that one start of a process has written. Raises UserError.
 
     restart: its incarnation; None: the newest. follow: go on until the job has ended.
     """

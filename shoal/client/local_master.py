@@ -56,13 +56,13 @@ def master_of(folder: JobFolder) -> Iterator[Connection]:
 
 
 def job_status(folder: JobFolder) -> pb.JobStatus:
-    """What a running job does. Raises UserError."""
+    """The status of a running job. Raises UserError."""
     with master_of(folder) as master:
         return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
 
 
 def status(folder: JobFolder) -> list[Any]:
-    """What a running job does, and its processes, to be printed. Raises UserError."""
+    """The status of a running job, and its processes, to be printed. Raises UserError."""
     return [block(job_status(folder)), processes_table(folder)]
 
 
@@ -79,7 +79,7 @@ def scale(folder: JobFolder, workers: int | None, servers: int | None = None) ->
 
 
 def rebalance(folder: JobFolder) -> bool:
-    """Have the servers do equal shares; whether rows move for it. Raises UserError."""
+    """Even out the load of the servers; True if rows move for it. Raises UserError."""
     with master_of(folder) as master:
         return rebalanced(master)
 
@@ -94,7 +94,7 @@ def process(folder: JobFolder, role: str, index: int) -> int:
 
 
 def stacks(folder: JobFolder, role: str, index: int) -> list[pb.ProcessStacks]:
-    """Where the threads of a running job stand; role and index as the master takes them.
+    """The stacks of the threads of a running job; role and index as the master takes them.
 
     Raises UserError.
     """

@@ -32,7 +32,7 @@ Show = Callable[[Bundle], Callable[[Bundle], None]]
 
 
 def in_notebook() -> bool:
-    """Whether this program is the kernel of a notebook, whose cells show more than text."""
+    """True if this program is the kernel of a notebook, whose cells show more than text."""
     if "IPython" not in sys.modules:
         return False
     from IPython import get_ipython

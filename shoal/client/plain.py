@@ -26,9 +26,9 @@ def plain(text: str) -> str:
 
 @contextlib.contextmanager
 def may_fail(gone: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """What is printed inside may come to nobody, as the terminal or the pipe's reader is gone.
+    """A context for printing, in which the terminal or the pipe's reader may be gone.
 
-    Then gone() is called. All that is printed from now on goes nowhere, and does not fail.
+    If so, gone() is called. Everything printed from then on goes nowhere, and does not fail.
     """
     try:
         yield

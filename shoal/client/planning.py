@@ -46,7 +46,7 @@ def job_of(name: str) -> JobConfig:
 
 
 def predicted(config: JobConfig, records: int) -> dict[str, Any]:
-    """What worker/plan.py tells of a job. Raises UserError."""
+    """The plan that worker/plan.py makes for a job. Raises UserError."""
     config = config.resolved()
     check_inputs(config)
     with model_process("plan", config) as (command, _):
@@ -150,7 +150,7 @@ def interval(expected: Mapping[str, float]) -> str:
 
 
 def tables_of(plan: Mapping[str, Any]) -> list[Table]:
-    """What is printed: rows and bytes, rows by admission and expiry, bytes by dtype."""
+    """The printed tables: rows and memory, memory by admission, rows by expiry, memory by dtype."""
     rows = Table(title=Text("Rows and memory at the end of the job"))
     for heading in ("table", "ids sampled", "rows", "bytes a row", "memory"):
         rows.add_column(heading)
@@ -190,7 +190,7 @@ def _bytes(table: Mapping[str, Any], dtype: str = "", admit_after: int = 0) -> s
 
 
 def comparison_of(found: list[dict[str, Any]], number: int) -> Table:
-    """What is printed of a comparison with checkpoint `number`."""
+    """The table to print for a comparison with checkpoint `number`."""
     table = Table(title=Text(f"Against checkpoint {number} of the job"))
     for heading in ("table", "rows predicted", "rows", "bytes predicted", "bytes", "off"):
         table.add_column(heading)

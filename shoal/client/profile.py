@@ -15,7 +15,7 @@ SPY_SECONDS = 60.0
 
 
 def record(process: int, seconds: float, path: Path) -> None:
-    """Have py-spy draw a flame graph of a process of this machine over some seconds.
+    """Draw a flame graph of a process of this machine over some seconds, with py-spy.
 
     path: of the SVG. Raises UserError if py-spy is missing, or may not look at the process.
     """

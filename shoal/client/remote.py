@@ -120,7 +120,7 @@ def _leave(following: Following) -> None:
 
 
 def warnings_of(config: JobConfig) -> list[str]:
-    """What is to be known of a job before it runs."""
+    """The warnings about a job, for its user before it runs."""
     return [*loss_warnings(config), *([f"warning: {INSECURE}"] if config.insecure else [])]
 
 
@@ -160,7 +160,7 @@ def _result(following: Following, folder: JobFolder, *, interrupted: bool) -> Jo
 
 
 def _asked_result(following: Following, folder: JobFolder, *, interrupted: bool) -> JobResult:
-    """As `_result`."""
+    """Ask the cluster for the result that `_result` returns. Raises as it does."""
     handle, display, config = following.handle, following.display, following.config
     with _unless_unreachable():
         if (text := _patiently(handle.result, display)) is not None:
@@ -213,7 +213,7 @@ def _kept_path(folder: JobFolder, role: str, index: int) -> Path:
 
 
 def kept_log(folder: JobFolder, role: str, index: int) -> str:
-    """What a pod of a job that has ended had written, as kept here. Raises UserError without it."""
+    """The log of a pod of a job that has ended, as kept here. Raises UserError if none is."""
     try:
         return _kept_path(folder, role, index).read_text(errors="replace")
     except OSError as error:

@@ -101,7 +101,7 @@ class Following:
         return None
 
     def _ended(self, pod: client.V1Pod) -> bool:
-        """Whether the Job has ended with this pod; otherwise another one is coming."""
+        """True if the Job has ended with this pod; otherwise another pod is coming."""
         try:
             if self.handle.over():
                 return True
@@ -188,7 +188,7 @@ class Following:
         return True
 
     def _keep_metrics(self, connection: Connection) -> None:
-        """Have metrics.csv here as the master has it now."""
+        """Copy the master's present metrics.csv into the folder here."""
         self._metrics_due = time.monotonic() + self.config.metrics_seconds
         try:
             text = connection.call(methods.GET_JOB_METRICS, pb.JobMetricsRequest()).csv
@@ -210,7 +210,10 @@ class Following:
         )
 
     def _ended_without_pod(self) -> bool:
-        """Whether the Job has ended though it has no pod, which somebody deleted."""
+        """True if the Job has ended and somebody deleted its pod; otherwise tell why it has none.
+
+        Raises UserError if its service account is missing.
+        """
         try:
             if self.handle.over():
                 return True

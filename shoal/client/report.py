@@ -75,7 +75,7 @@ def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
 
 
 def checkpoints_text(checkpoints: Mapping[str, Any]) -> str:
-    """How many checkpoints were taken, and which the newest is; empty without any."""
+    """The numbers of checkpoints taken and failed, and the newest one; empty without any."""
     kept, failed = checkpoints.get("kept"), checkpoints.get("failed")
     if not kept and not failed:
         return ""
@@ -93,7 +93,7 @@ Rows = list[tuple[str, Text]]
 
 
 def rows(result: JobResult) -> Rows:
-    """What the report says: names, and their values."""
+    """The rows of the report: names, and their values."""
     styles = {"succeeded": "bold green", "degraded": "bold red", "failed": "bold red"}
     found: Rows = []
 
@@ -156,14 +156,14 @@ def rows(result: JobResult) -> Rows:
 
 
 def _removed(table: Mapping[str, int]) -> str:
-    """What sweeps have removed of a table, and what is left; "" for nothing."""
+    """The rows left in a table, and the counts that sweeps removed; "" if they removed none."""
     words = {"expired": "rows expired", "evicted": "rows evicted", "counts": "counted ids removed"}
     parts = [f"{table[name]:,} {each}" for name, each in words.items() if table.get(name)]
     return ", ".join([f"{table['rows']:,} rows", *parts]) if parts else ""
 
 
 def _loss(servers: Mapping[str, int]) -> tuple[str, str]:
-    """What parameter servers have lost by their deaths, what became of it, and its style."""
+    """The pushes lost by deaths of parameter servers and their fate, in words; the text's style."""
     lost = counted(servers["lost_pushes"], "push", "pushes")
     if stayed := servers.get("lost_records", 0):
         return f"{lost}; of {counted(stayed, 'record')} they STAY LOST", "bold red"

@@ -13,7 +13,7 @@ from shoal.proto.rpc import Connection
 
 
 def have(master: Connection, workers: int | None, servers: int | None) -> None:
-    """Have a job want so many workers and servers; None: as it is. Raises UserError."""
+    """Set the numbers of workers and servers that a job wants; None: as it is. Raises UserError."""
     if workers is not None:
         _asked(master, pb.ScaleJobRequest(num_workers=workers), "--workers: ")
     if servers is not None:
@@ -21,7 +21,7 @@ def have(master: Connection, workers: int | None, servers: int | None) -> None:
 
 
 def rebalanced(master: Connection) -> bool:
-    """Have the servers do equal shares; whether rows move for it. Raises UserError."""
+    """Even out the load of the servers; True if rows move for it. Raises UserError."""
     return _asked(master, pb.ScaleJobRequest(rebalance=True), "").moves
 
 

@@ -112,7 +112,7 @@ class Series:
                 raise UserError(f"--latest: {self._link}{LOCK}: {error.strerror}") from error
 
     def _is_next(self, folder: JobFolder) -> bool:
-        """Whether the job in the folder is that of the link, or continued from it, or is first."""
+        """True if the job in the folder is the link's job, continued from it, or is the first."""
         if not os.path.lexists(self._link):
             return True
         target = os.path.realpath(self._link)
@@ -137,7 +137,7 @@ class Series:
         return result
 
     def _leads_here(self) -> bool:
-        """Whether the link leads to the job in this job's folder."""
+        """True if the link leads to the job in this job's folder."""
         there = self._config.latest and self._link.exists() and self._folder.path.exists()
         return bool(there) and self._link.samefile(self._folder.path)
 
@@ -197,7 +197,7 @@ class Series:
         return ""
 
     def _lead_to(self, folder: JobFolder) -> None:
-        """Have the link lead to a job that has come to its end. Raises UserError."""
+        """Point the link to a job that has come to its end. Raises UserError."""
         target = os.path.relpath(folder.path, os.path.realpath(self._link.parent))
         temporary = Path(f"{self._link}.new")
         try:

@@ -1,6 +1,6 @@
-"""Where the workers' time goes, in words: the share of each stage, and the bottleneck.
+"""The use of the workers' time, in words: the share of each stage, and the bottleneck.
 
-The names of the stages are the worker's; what a share means for the user is owned here.
+The worker owns the names of the stages; this module owns the meaning of a share for the user.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ UNKNOWN = "unknown"
 def bound_and_step(
     bound_by: str, evidence: str, advice: str, stage_seconds: Mapping[str, float]
 ) -> tuple[str, str]:
-    """What bounds training, and the next step, in words; "" where there is none.
+    """The bound of training, and the next step, in words; "" where there is none.
 
-    The first three as in pb.Diagnosis, which the master makes; without one, or where too little
-    was trained for it, the sentence is on the stages alone.
+    The first three arguments are as in pb.Diagnosis, which the master makes. Without a diagnosis,
+    or if too little was trained for one, the sentence is about the stages alone.
     """
     if bound_by in ("", UNKNOWN):
         return bottleneck(stage_seconds), ""

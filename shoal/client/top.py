@@ -53,7 +53,7 @@ class Seen:
 
     @property
     def rates_known(self) -> bool:
-        """Whether each server that lives has told something between two of the statuses."""
+        """True if the kept statuses have two different reports of every living server."""
         alive = [each for each in self.status.servers if each.state == "alive"]
         return all(self._server_before(each) is not None for each in alive)
 
@@ -81,7 +81,7 @@ class Seen:
         return now
 
     def _server_before(self, server: pb.ServerView) -> pb.ServerStatus | None:
-        """What a server told first of all that is kept; None if that is its last word."""
+        """The first kept report of a server; None if there is no newer one."""
         for _, status in self._kept:
             for each in status.servers:
                 same = (each.server, each.incarnation) == (server.server, server.incarnation)
@@ -222,7 +222,7 @@ def _with_rest(table: Table, left_out: int, noun: str) -> Table:
 
 
 def _worst_first(members: Sequence[pb.WorkerView | pb.ServerView]) -> list[Any]:
-    """Those that are not alive, then the others, each in their order."""
+    """The members that are not alive, then the others, each in their order."""
     return sorted(members, key=lambda each: each.state == "alive")
 
 

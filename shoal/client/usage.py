@@ -20,7 +20,7 @@ COUNTED = 8
 
 
 class Usage(NamedTuple):
-    """Of a process or a machine.
+    """The resources that a process or a machine uses.
 
     course: differs for another process. cpu_seconds: since its start. memory: bytes in use.
     """
@@ -31,7 +31,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(config_path: Path) -> dict[str, Usage]:
-    """What each process of a job uses, by its name: master, worker-0, ps-1."""
+    """The usage of each process of a job, by its name: master, worker-0, ps-1."""
     found = {}
     for process in job_processes(config_path):
         with contextlib.suppress(OSError, ValueError, LookupError):  # it has ended meanwhile
@@ -47,7 +47,7 @@ def usage_of(config_path: Path) -> dict[str, Usage]:
 
 
 def machine() -> tuple[Usage, int, int] | None:
-    """What all use of this machine, its cores, and its bytes of memory; None if it is not told."""
+    """The usage of this machine, its cores, and its bytes of memory; None if it is not known."""
     try:
         times = [int(each) for each in Path("/proc/stat").read_text().split()[1 : COUNTED + 1]]
         lines = Path("/proc/meminfo").read_text().splitlines()

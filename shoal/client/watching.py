@@ -45,7 +45,7 @@ def _ask(master: Connection, seen: Seen) -> None:
 
 
 def snapshot(open_master: OpenMaster, rows: int) -> Group:
-    """What top draws, once, with rates if the servers tell them in time. Raises UserError."""
+    """The page of top, drawn once; with rates if servers tell them in time. Raises UserError."""
     seen = Seen()
     with open_master() as master:
         give_up = time.monotonic() + RATES_SECONDS

@@ -52,7 +52,7 @@ class SeenWatch(Watch):
 
     @property
     def open(self) -> bool:
-        """Whether somebody may have the page open."""
+        """True if somebody may have the page open."""
         return self.unasked < LATELY_SECONDS
 
     def facts(self) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class Curve:
 
 
 def rates(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """How fast a count grows per second, from (seconds, count), at even distances."""
+    """The growth of a count per second, from (seconds, count), at even distances."""
     if len(points) < 2:
         return []
     begin, end = points[0][0], points[-1][0]
@@ -74,7 +74,7 @@ def rates(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 class Course:
-    """What is known of a job's course."""
+    """The known part of a job's course."""
 
     def __init__(self) -> None:
         self.lanes: dict[str, Lane] = {}
@@ -215,7 +215,7 @@ class Course:
     # ------------------------------------------------------------ telling
 
     def to_json(self) -> dict[str, Any]:
-        """As the page takes it: columns of curves, and lanes. Seconds of the job."""
+        """The course as the page takes it: columns of curves, and lanes. Seconds of the job."""
         ledger = self._ledger.thinned()
         trained = [(at, counts[0] + counts[1]) for at, counts in self._ledger.points]
         begun = next((n for n, (_, count) in enumerate(trained) if count), len(trained))

@@ -1,4 +1,4 @@
-"""What the page says of a job now, from its master's status or its result. No I/O."""
+"""The facts that the page shows of a job now, from its master's status or its result. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SPEED_SECONDS = 5.0
 
 
 class Rates:
-    """How fast counts of processes grow."""
+    """The growth per second of counts of processes."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[float, int, Mapping[str, float]]] = {}
@@ -39,7 +39,7 @@ class Rates:
     def of(
         self, name: str, at: float, course: int, counts: Mapping[str, float]
     ) -> dict[str, float]:
-        """Of each count in a second, by its name; empty while that is not known.
+        """The growth of each count in a second, by its name; empty while it is not known.
 
         at: in seconds of any clock. course: differs for a process that begins to count anew.
         """
@@ -164,7 +164,7 @@ def of_status(status: pb.JobStatus, pace: Pace) -> dict[str, Any]:
 
 
 def over(last: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the last status said, of processes that are there no more. last: if there was one."""
+    """The facts of the last status, if there was one, with its processes shown as ended."""
     seen = dict(last or {})
     gone = {
         "state": "ended",

@@ -23,7 +23,7 @@ IDLE_SECONDS = 60.0
 
 
 class Listing(ABC):
-    """Where several jobs are. Methods raise UserError where they cannot be asked for.
+    """The place of several jobs. Methods raise UserError if it cannot be asked for them.
 
     place: in words.
     """
@@ -40,7 +40,7 @@ class Listing(ABC):
 
 
 class Here(Listing):
-    """Those of this machine that have a folder in JOBS."""
+    """The jobs of this machine that have a folder in JOBS."""
 
     place = f"on this machine, in ./{JOBS}"
 
@@ -64,7 +64,7 @@ class Here(Listing):
 
 
 class InCluster(Listing):
-    """Those of a namespace; an empty one: that of the present kubectl context."""
+    """The jobs of a namespace; if it is empty, the namespace of the present kubectl context."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
@@ -88,7 +88,7 @@ class InCluster(Listing):
 
 
 class Jobs:
-    """What the server of the pages asks; shared by threads. A context manager."""
+    """The jobs that the server of the pages shows; shared by threads. A context manager."""
 
     def __init__(self, listing: Listing, named: Watch | None = None) -> None:
         """named: watches a job that may be none of the listing, as long as this is entered."""

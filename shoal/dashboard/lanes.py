@@ -25,13 +25,13 @@ class Span:
     records: int
 
     def to_json(self) -> list[Any]:
-        """As the page takes it."""
+        """The span as the page takes it."""
         return [round(self.start, 2), round(self.end, 2), self.kind, self.tasks, self.records]
 
 
 @dataclass(frozen=True)
 class Moment:
-    """What a process is at now. task: 0 for none."""
+    """The present activity of a process. task: 0 for none."""
 
     state: str
     incarnation: int
@@ -74,13 +74,13 @@ class Lane:
                 self._merge()
 
     def until(self, at: float) -> None:
-        """What the process is at has lasted until now."""
+        """Extend the process's present activity to `at`."""
         if self._open:
             self.spans[-1].end = max(at, self.spans[-1].end)
 
     @property
     def last(self) -> float:
-        """When the process was last heard of."""
+        """The time at which the process was last heard of; 0 if it never was."""
         return max([span.end for span in self.spans] + [at for at, _ in self.marks], default=0.0)
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Lane:
         self.spans = [*merged, self.spans[-1]][-MOST_SPANS:]
 
     def to_json(self, name: str) -> dict[str, Any]:
-        """As the page takes it."""
+        """The lane as the page takes it."""
         now = self.now
         return {
             "name": name,

@@ -97,9 +97,9 @@ def server_of(jobs: Jobs, token: str, port: int) -> Any:
 
 @contextmanager
 def _ends_by_signals(server: Any) -> Iterator[None]:
-    """Have SIGINT and SIGTERM end the server, and the command with it, as its usual end.
+    """End the server, and the command with it, in the usual way at SIGINT and SIGTERM.
 
-    uvicorn sends a signal again once it has shut down: these handlers are there to take it.
+    uvicorn sends a signal again once it has shut down: these handlers take it.
     """
 
     def ends(_number: int, _frame: FrameType | None) -> None:

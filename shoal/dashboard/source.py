@@ -1,6 +1,6 @@
-"""Where the page has its facts from: a job of this machine, or one in a cluster.
+"""The sources of the page's facts: a job of this machine, or one in a cluster.
 
-Each method asks once, and may take as long as a call does. What the answers mean is watch.py's.
+Each method asks once, and may take as long as a call does. watch.py interprets the answers.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class Source(ABC):
 
     @abstractmethod
     def status(self) -> pb.JobStatus:
-        """What its master says."""
+        """The status that the job's master tells."""
 
     @abstractmethod
     def result(self) -> JobResult | None:
-        """What came of it; None while it has not ended, or if it was killed."""
+        """The result of the job; None while it has not ended, or if it was killed."""
 
     @abstractmethod
     def over(self) -> str:
-        """Why no master answers, nor will: "" if one may."""
+        """The reason that no master answers, nor will; "" if one may."""
 
     def course(self) -> Sequence[str]:
         """The name of this course of the job; another one begins after --overwrite or --resume."""
@@ -73,7 +73,7 @@ class Source(ABC):
         return None
 
     def usage(self) -> tuple[dict[str, Usage], tuple[Usage, int, int] | None]:
-        """What its processes use, by name, and their machine (see usage.py), where it is known."""
+        """The usage of its processes, by name, and of their machine (see usage.py), if known."""
         return {}, None
 
     def log_of(self, failure: str) -> str:

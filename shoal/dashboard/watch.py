@@ -41,10 +41,10 @@ CSV_SECONDS = 10.0
 
 
 class Watch:
-    """What is known of the job of a source; shared by threads. A context manager.
+    """The facts known of the job of a source; shared by threads. A context manager.
 
-    followed: this very process runs the job, and sets it to False at its end. Until then a master
-    that is not there is only about to start.
+    followed: this very process runs the job, and sets it to False at its end. Until then a missing
+    master is only about to start.
     """
 
     def __init__(self, source: Source, *, followed: bool = False) -> None:
@@ -72,7 +72,7 @@ class Watch:
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """The name of the job."""
         return self._source.name
 
     @property
@@ -158,7 +158,7 @@ class Watch:
         self._read_csv()
 
     def _recent_stages(self, status: pb.JobStatus) -> None:
-        """What the workers' time has gone into lately, where that is long enough."""
+        """Add the use of the workers' recent time by stage, if that time is long enough."""
         now = dict(status.stage_seconds)
         self._seen.append((status.seconds, now))
         while len(self._seen) > 1 and status.seconds - self._seen[1][0] >= RECENT_SECONDS:
@@ -170,7 +170,7 @@ class Watch:
             self._facts["stages_over"] = round(status.seconds - before)
 
     def _add_usage(self, status: pb.JobStatus) -> None:
-        """What each process and the machine do in a second, and their memory, where it is known."""
+        """Add the rates and the memory of each process and of the machine, where they are known."""
         used, machine = self._source.usage()
         at, rates = status.seconds, self._rates
         for shown, view in zip(self._facts["servers"], status.servers, strict=True):
@@ -248,7 +248,7 @@ class Watch:
     # ------------------------------------------------------------ telling
 
     def facts(self) -> dict[str, Any]:
-        """What the page says of the job now. JSON, without credentials."""
+        """The facts that the page shows of the job now. JSON, without credentials."""
         self._asked = time.monotonic()
         with self._lock:
             told = {"job": self._source.name, "place": self._source.place, **self._facts}
@@ -261,7 +261,7 @@ class Watch:
         return {name: _without_secrets(value) for name, value in told.items()}
 
     def course(self) -> dict[str, Any]:
-        """What the page draws of the job's course. JSON."""
+        """The curves and lanes that the page draws of the job's course. JSON."""
         with self._lock:
             return self._course.to_json()
 
