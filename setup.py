@@ -29,7 +29,7 @@ SHARED = "shoal.native._cython"
 
 
 def enabled(name: str) -> bool:
-    """Whether an environment switch is set."""
+    """True if an environment switch is set."""
     return os.environ.get(name, "") not in ("", "0")
 
 

@@ -20,7 +20,7 @@ HASHED = "--require-hashes\n--only-binary :all:\n"
 
 
 def requirements(extras: list[str], build: bool) -> list[str]:
-    """What pyproject.toml asks for. Exits with a message if it has no such extra."""
+    """The requirements in pyproject.toml. Exits with a message if it lacks one of the extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     if build:
         return [*project["build-system"]["requires"]]

@@ -72,7 +72,7 @@ def kill(folder: JobFolder, role: str, index: int) -> None:
 
 
 def share(page: Page) -> float:
-    """How much of the job is done, by the page's title."""
+    """The finished share of the job, by the page's title."""
     found = re.match(r"([\d.]+)%", page.title())
     return float(found[1]) / 100 if found else 0.0
 
@@ -86,7 +86,7 @@ def started(here: Path, name: str, flags: str) -> subprocess.Popen[bytes]:
 
 
 def folder_of(here: Path, name: str) -> JobFolder:
-    """Of a job there."""
+    """The folder of a job below `here`."""
     return JobFolder(here / "shoal-jobs" / name)
 
 
@@ -132,7 +132,7 @@ def others(here: Path) -> None:
 
 
 def pushed(folder: JobFolder) -> bool:
-    """Whether metrics.csv has a loss."""
+    """True if metrics.csv has a loss."""
     lines = folder.metrics.read_text().splitlines() if folder.metrics.exists() else []
     return any(row["loss"] for row in csv.DictReader(lines))
 

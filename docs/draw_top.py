@@ -34,7 +34,7 @@ ROWS = 40
 
 
 def shown(folder: JobFolder) -> Seen:
-    """What `shoal top` has seen when most of the training is done; worker-1 has died before."""
+    """The view of `shoal top` when most of the training is done; worker-1 is killed before."""
     seen, killed = Seen(), False
     with master_of(folder) as master:
         while True:

@@ -65,7 +65,7 @@ cdef int append(
     void *context, const uint8_t *frame, size_t size, uint64_t worker, int64_t pulled_version,
     int64_t *step, int64_t *staleness, void **waiting,
 ) noexcept with gil:
-    """As shoal_log has it; context: an Answerer."""
+    """Append a push to the log, as in shoal_log; context: an Answerer."""
     cdef Answerer answerer = <Answerer>context
     cdef object kept
     try:
@@ -80,7 +80,7 @@ cdef int append(
 
 
 cdef int kept(void *context, void *waiting) noexcept with gil:
-    """As shoal_log has it; context: an Answerer. waiting: is called, and let go of."""
+    """Wait for a push, as in shoal_log; context: an Answerer. waiting: is called and released."""
     cdef Answerer answerer = <Answerer>context
     cdef object wait = <object>waiting
     Py_DECREF(wait)
@@ -212,15 +212,15 @@ cdef class Answerer:
         shoal_leave_from(&self._answerer, moment)
 
     def serve_model(self, tables, moments, *, bint pushes=False, log=None):
-        """Have the model, once.
+        """Begin to serve the model, once.
 
-        tables: of each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
-        TableSpec says. moments: of the same tables. pushes: whether those are applied here, too.
+        tables: for each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
+        TableSpec says. moments: of the same tables. pushes: whether they are applied here, too.
         log: sends a push on its way to the log, takes its ticket, and waits for nothing. It is
         called with the frame, its worker and the version of its pull, and returns step, staleness,
         and what waits until the push is kept: a function that returns whether pushes are taken
-        still, or None. The frame is to be used no more once that has returned. What it raises has
-        Python handle the push. Raises ValueError if there is a model, MemoryError.
+        still, or None. The frame is to be used no more once that has returned. If it raises, Python
+        handles the push. Raises ValueError if there is a model, MemoryError.
         """
         if self._kept is not None:
             raise ValueError("there is a model already")

@@ -62,7 +62,7 @@ cdef class DenseBlock:
 
     @property
     def address(self):
-        """Of the block in C, for another extension, which keeps this object while it uses that."""
+        """The address of the C block, for an extension that keeps this object meanwhile."""
         return <size_t>&self._dense
 
     @property

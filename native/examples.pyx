@@ -321,7 +321,7 @@ cdef int record_of(Part* part, Column* columns, int number, int* bad) noexcept n
 
 
 cdef object taken(Buffer* buffer, object dtype):
-    """What a buffer holds, as an array of its own."""
+    """Copy the content of a buffer to an array of its own."""
     out = np.empty(buffer.size, np.uint8)
     cdef uint8_t[::1] view = out
     if buffer.size:

@@ -52,7 +52,7 @@ def slot_of(ids):
 
 
 cdef uint64_t _words(int64_t n) noexcept nogil:
-    """Of the table in which `unique` looks for n ids: a power of two."""
+    """The words of the table in which `unique` looks for n ids: a power of two."""
     cdef uint64_t words = 2
     while words < 2 * <uint64_t>n:
         words *= 2
@@ -60,10 +60,10 @@ cdef uint64_t _words(int64_t n) noexcept nogil:
 
 
 def places(ids):
-    """Where `unique` begins to look for each id, in its table of twice as many words or more.
+    """The places where `unique` first looks for ids, in its table of twice as many words or more.
 
     int64 [n] to uint64 [n]. It looks further word by word, so many ids of one place are slow; the
-    places are others in each process.
+    places differ between processes.
     """
     cdef const int64_t[::1] given = require("ids", ids, np.int64, (None,))
     out = np.empty(given.shape[0], np.uint64)

@@ -21,7 +21,7 @@ cdef bint blank(const uint8_t* at, const uint8_t* end) noexcept nogil:
 cdef int64_t behind_lines(
     const uint8_t* begin, const uint8_t* end, int64_t records, int64_t* found
 ) noexcept nogil:
-    """Where the first `records` full lines have ended; the end where there are fewer."""
+    """The offset behind the first `records` full lines; the end where there are fewer."""
     cdef const uint8_t* at = begin
     cdef const uint8_t* stop
     found[0] = 0
@@ -37,7 +37,7 @@ cdef int64_t behind_lines(
 cdef int64_t before_lines(
     const uint8_t* begin, const uint8_t* end, int64_t records, int64_t* found
 ) noexcept nogil:
-    """Where the last `records` full lines begin; 0 where there are fewer."""
+    """The offset where the last `records` full lines begin; 0 where there are fewer."""
     cdef const uint8_t* stop = end
     cdef const uint8_t* at
     found[0] = 0

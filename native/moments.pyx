@@ -69,7 +69,7 @@ cdef class Moments:
 
     @property
     def address(self):
-        """Of the moments in C, for another extension, which keeps this object meanwhile."""
+        """The address of the C moments, for an extension that keeps this object meanwhile."""
         return <size_t>&self._moments
 
     @property
@@ -91,7 +91,7 @@ cdef class Moments:
         return step
 
     def begin(self, block, state):
-        """Have the first dense values, once.
+        """Take the first dense values, once.
 
         block: the trainable slice, a DenseBlock, used where it is. state: float32 [m], the other
         one, copied. Raises ValueError if there are some, MemoryError.
@@ -101,9 +101,9 @@ cdef class Moments:
         self._hold(block, state, 0)
 
     def replace(self, block, state, int64_t epoch):
-        """Have other slices, from the routing table of this epoch on.
+        """Replace the dense slices, from the routing table of this epoch on.
 
-        block, state: as of `begin`. No push may be under way; pulls that were routed by an earlier
+        block, state: as in `begin`. No push may be under way; pulls that were routed by an earlier
         table may not have them. Raises ValueError if there are none yet, MemoryError.
         """
         if self._block is None:
@@ -132,7 +132,7 @@ cdef class Moments:
 
     @property
     def dense_epoch(self):
-        """Of the routing table from which on these slices hold; 0: from the beginning."""
+        """The epoch of the routing table from which on these slices hold; 0: from the beginning."""
         cdef int64_t epoch
         take(&self._moments.lock)
         epoch = self._moments.dense_epoch
@@ -169,7 +169,7 @@ cdef class Moments:
         return step
 
     def reach(self, int64_t step):
-        """Have the last step be this one, unless it is beyond that already."""
+        """Raise the last step to this one, unless it is beyond that already."""
         with nogil:  # as `ticket`
             pthread_mutex_lock(&self._moments.lock)
             if step > self._moments.step:
@@ -216,7 +216,7 @@ cdef class Moments:
             raise MemoryError(NO_SENDERS)
 
     def at(self, uint64_t worker, int64_t incarnation, int64_t dense_version):
-        """What a pull is told, of one moment: version, the caller's last push in it, the state.
+        """The answer to a pull, of one moment: version, the caller's last push in it, the state.
 
         The sequence is 0 without one. The state is None unless the dense slices changed after
         `dense_version`; -1 always gets it, -2 never.
@@ -244,7 +244,7 @@ cdef class Moments:
         return version, sequence, copied if wanted else None
 
     def exceed(self, int64_t known):
-        """Have a version above one that a worker has seen, so that it takes dense values anew."""
+        """Raise the version above one that a worker has seen, so it takes dense values anew."""
         take(&self._moments.lock)
         if known >= self._moments.dense_version:
             self._moments.version = max(self._moments.version, known) + 1
@@ -252,7 +252,7 @@ cdef class Moments:
         pthread_mutex_unlock(&self._moments.lock)
 
     def restore(self, int64_t version, int64_t step, senders):
-        """Have version and step, and the incarnation and sequence of each worker's last push.
+        """Restore version and step, and the incarnation and sequence of each worker's last push.
 
         Raises MemoryError.
         """
@@ -275,7 +275,7 @@ cdef class Moments:
                 raise MemoryError(NO_SENDERS)
 
     def distributions(self):
-        """Of the staleness in pushes, and of the age in seconds, as proto/distribution.py has them.
+        """The distributions of staleness in pushes and age in seconds, as in proto/distribution.py.
 
         Each: counts by bucket, count, sum and maximum.
         """

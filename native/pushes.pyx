@@ -14,12 +14,12 @@ from kernels cimport (
 
 
 cdef class PushRecord:
-    """What a server knows of the pushes of one worker, all its incarnations together.
+    """The record that a server keeps of one worker's pushes, all its incarnations together.
 
-    A context manager: entered by a thread, it is that thread's alone until it is left. All that
-    follows is to be read and set within.
+    A context manager: entered by a thread, it is that thread's alone until it is left. Read
+    and set the attributes below only within.
 
-    incarnation: the process that the next four are of; the newest that pushed.
+    incarnation: the process of the next four attributes; the newest that pushed.
     sequence: the number of its last push applied; 0 before the first. Numbers rise from 1.
     task, records_done: the task of that push, and how many of the task's records are in its
         pushes up to that one.
@@ -57,7 +57,7 @@ cdef class PushRecord:
 
     @property
     def address(self):
-        """Of the record in C, for another extension, which keeps this object while it uses that."""
+        """The address of the C record, for an extension that keeps this object meanwhile."""
         return <size_t>&self._record
 
     @property

@@ -85,7 +85,7 @@ cdef enum:
     MAX_PARTS = 64
 
 cdef uint64_t PLACE_KEY = secrets.randbits(64)
-"""Of this process alone: ids that were chosen to share a place in the index do not."""
+"""A key of this process alone: ids that were chosen to share a place in the index do not."""
 
 
 cdef const float *floats(object array) noexcept:
@@ -114,7 +114,7 @@ cdef const int64_t *steps_of(object array) except? NULL:
 
 
 cdef int choose(shoal_choice *into, str name, object choice) except -1:
-    """Have a Choice of choices.py in C, which points into it; nothing for None."""
+    """Fill the C struct from a Choice of choices.py, into which it points; empty for None."""
     cdef const int64_t[::1] sure, maybe
     into.sure = into.maybe = NULL
     into.below = 0
@@ -126,7 +126,7 @@ cdef int choose(shoal_choice *into, str name, object choice) except -1:
 
 
 cdef int roomy(shoal_rows **rows, int parts) noexcept nogil:
-    """Whether each part has room for a segment."""
+    """True if each part has room for a segment."""
     for k in range(parts):
         if rows[k].room - rows[k].filled < SHOAL_SEGMENT_ROWS:
             return 0
@@ -261,7 +261,7 @@ cdef class RowStore:
 
     @property
     def counting(self):
-        """How many ids are counted that have no row yet."""
+        """The number of ids that are counted and have no row yet."""
         cdef int64_t ids
         with nogil:
             ids = shoal_store_counting(self._store)
@@ -269,7 +269,7 @@ cdef class RowStore:
 
     @property
     def free_rows(self):
-        """How many records removal left free, whose memory `compact` would give back."""
+        """The number of records that removal left free, whose memory `compact` would give back."""
         cdef int64_t rows
         with nogil:
             rows = shoal_store_free(self._store)
@@ -284,12 +284,12 @@ cdef class RowStore:
 
     @property
     def address(self):
-        """Of the store in C, for another extension, which keeps this object while it uses that."""
+        """The address of the C store, for an extension that keeps this object meanwhile."""
         return <size_t>self._store
 
     @property
     def step_address(self):
-        """As ``address``, of what the updates of this store have in common (steps.h)."""
+        """The address of the common part of this store's updates (steps.h), as ``address``."""
         return <size_t>&self._step
 
     cdef run(self, shoal_batch *batch):
@@ -382,11 +382,11 @@ cdef class RowStore:
             self.advance(step)
 
     def advance(self, step):
-        """Have `step` be the last one: rows' steps are told apart back to 3 * 2^30 before it.
+        """Make `step` the last one: rows' steps are told apart back to 3 * 2^30 before it.
 
         Rows that were used earlier count as used at the first step that is told apart. An update
-        does the same; a store that is restored, or whose rows are compared with another's, is to
-        be told.
+        does the same; a store that is restored, or whose rows are compared with another's, needs
+        this call.
         """
         cdef int64_t last = step
         with nogil:
@@ -467,7 +467,7 @@ cdef class RowStore:
         return ids[:found].copy(), None if at >> 32 else at
 
     def histogram(self, bounds):
-        """How many rows and counted ids there are, by last step and by uses.
+        """Count the rows and the counted ids, by last step and by uses.
 
         bounds: int64 [b], ascending steps, at most MAX_BOUNDS. Returns (rows, counting), each
         int64 [b + 1, USE_CLASSES]: line i is for versions from bounds[i - 1] to below bounds[i],
@@ -511,7 +511,7 @@ cdef class RowStore:
             raise MemoryError("no memory to compact; rows are intact")
 
     def find(self, key):
-        """What there is of one id: (values, slots, version, use count), or None for nothing.
+        """Return (values, slots, version, use count) of one id, or None if it is unknown.
 
         values: float32 [dim]; slots: name to float32 [slot_width]. values is None and slots empty
         for an id that is counted and has no row. The use count stops at MANY_USES.
@@ -546,7 +546,7 @@ cdef class RowStore:
         return (piece for _, piece in self._pieces(batch, False, False, None, 1))
 
     def export_of(self, part_of, int parts, since, batch=65536, *, counting=False):
-        """As ``export``, of some of the routing slots, what was last used at a step or later.
+        """Iterate as ``export``, over some routing slots and rows last used at a step or later.
 
         part_of: uint16 [16384], the part of each slot, below ``parts``, at most 64; NO_PART for
         one that is left out. since: the step; 0 for all. counting: the ids that are counted and
@@ -597,7 +597,7 @@ cdef class RowStore:
         return (piece for _, piece in self.snapshot_by(None, 1, batch))
 
     def snapshot_by(self, part_of, int parts, batch=65536):
-        """As ``snapshot``, with rows of different parts of the routing slots apart.
+        """Iterate as ``snapshot``, with rows of different parts of the routing slots apart.
 
         part_of: uint16 [16384], the part of each slot, below ``parts``, at most 64;
         None for one part. Yields (part, (ids, values, slots, versions, use_counts)). What is
@@ -607,7 +607,7 @@ cdef class RowStore:
         return self._snapshot_pieces(False, part_of, parts, batch)
 
     def snapshot_counting_by(self, part_of, int parts, batch=65536):
-        """As ``snapshot_by``, of the ids that were counted and had no row, each once.
+        """Iterate as ``snapshot_by``, over the ids that were counted and had no row, each once.
 
         Yields (part, (ids, versions, use_counts)), as ``export_counting``.
         """
@@ -715,7 +715,7 @@ cdef class RowStore:
             self.run(&batch)
 
     def assign_counting(self, ids, versions, use_counts):
-        """Have ids counted as they are said to be; for checkpoints.
+        """Set the counts of ids to given ones; for checkpoints.
 
         ids: int64 [n]; versions, the step of the last use: int64 [n]; use_counts: uint32 [n]. An
         id that has a row is left alone. The next update judges by this store's ``admit_after``. Raises

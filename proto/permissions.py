@@ -1,8 +1,8 @@
-"""Who may call what: the roles of each method's callers, and for whom their requests speak.
+"""Permissions: the roles of each method's callers, and for whom their requests speak.
 
-The two tables of it. Who serves with certificates refuses a call of another role before a byte of
-its request is read, and a request that speaks for another process before its handler sees it
-(serving.py). Tests hold the tables against methods.py and shoal.proto.
+Owns their two tables. A process that serves with certificates refuses a call of another role before
+a byte of its request is read, and a request that speaks for another process before its handler sees
+it (serving.py). Tests compare the tables with methods.py and shoal.proto.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def check_permitted(
 
 
 def permitted(method: Method[Any, Any], role: str) -> bool:
-    """Whether a process of this role may call `method`."""
+    """True if a process of this role may call `method`."""
     return role in CALLERS[method]
 
 

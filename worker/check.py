@@ -54,10 +54,10 @@ def row_bytes(table: pb.TableSpec) -> int:
 
 @dataclass
 class Report:
-    """What was found.
+    """The findings of a check.
 
-    lines: of the report. warnings: what is likely a mistake, and trains all the same. faults: each
-    one message, complete. traceback: of the user's code.
+    lines: those of the report. warnings: likely mistakes that train all the same. faults: each
+    one message, complete. tracebacks: of the user's code.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -171,7 +171,7 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
 
 
 def _places(model: Any, config: JobConfig) -> list[str]:
-    """What lives where."""
+    """The lines that tell where each part of the model lives."""
     lines = [f"Model {type(model.model).__name__} of {config.model_def}", ""]
     lines.append(f"On the parameter servers, by id ({len(model.tables)} tables):")
     for table, layer in zip(model.spec.tables, model.tables.values(), strict=True):

@@ -1,4 +1,4 @@
-"""What `shoal checkpoint migrate` wants of models, by processes that have TensorFlow.
+"""Describe models for `shoal checkpoint migrate`, in processes that have TensorFlow.
 
     python -m shoal.worker.describe_saved --config job.json --output FOLDER
     python -m shoal.worker.describe_saved ... --root FOLDER --number N --records N
@@ -58,7 +58,7 @@ class _Chosen(CheckpointServers):
         self._wanted: list[list[npt.NDArray[np.int64]]] = []
 
     def pull(self, calls: Sequence[Sequence[npt.NDArray[np.int64]]], *, training: bool) -> Any:
-        """As of LocalServers, the ids of which are noted."""
+        """Pull as LocalServers does, and note the ids."""
         pulled = super().pull(calls, training=training)
         self._wanted.append([each.unique for each in pulled.ids])
         return pulled

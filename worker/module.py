@@ -63,7 +63,7 @@ def user_code(what: str, *, reads: bool = False) -> Iterator[None]:
 
 
 def as_exception(error: BaseException) -> Exception:
-    """What came out of a thread's work, as something to raise in another one."""
+    """Turn an error of a thread's work into an exception to raise in another thread."""
     if isinstance(error, Exception):
         return error
     text = "".join(traceback.format_exception(error))

@@ -94,7 +94,7 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
 
 
 def _takes(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> bool:
-    """Whether a function can be called with so many arguments; True where it does not tell."""
+    """True if a function can be called with so many arguments, or does not tell."""
     if inspect.isclass(function):
         return True
     try:

@@ -81,7 +81,7 @@ def pushes_of(sources: list[pb.Source], records: int) -> list[pb.Range]:
 
 
 def sample_of(count: int, wanted: int, seed: int) -> Int64:
-    """Of the numbers below `count`, `wanted` (or all) in order: one by chance of each part."""
+    """Draw `wanted` numbers below `count` (or all), in order: one by chance from each part."""
     if wanted >= count:
         return np.arange(count)
     edges = np.linspace(0, count, wanted + 1)
@@ -90,7 +90,7 @@ def sample_of(count: int, wanted: int, seed: int) -> Int64:
 
 
 def plan(config: JobConfig, records: int) -> dict[str, Any]:
-    """What tables will hold after the job of `config`, from a sample of about `records`.
+    """Estimate the tables after the job of `config`, from a sample of about `records`.
 
     Raises UserError and UserCodeError as a job's first worker does.
     """
@@ -139,7 +139,7 @@ def plan(config: JobConfig, records: int) -> dict[str, Any]:
 def _predicted(
     table: pb.TableSpec, counts: IdCounts, pushes: int, config: JobConfig
 ) -> dict[str, Any]:
-    """What is told of a table: ids, rows by admission and by expiry, bytes a row by dtype."""
+    """The forecast for a table: ids, rows by admission and by expiry, bytes a row by dtype."""
 
     def rows(admit_after: int) -> Expected:
         if table.frozen:

@@ -1,4 +1,4 @@
-"""What elastic scheduling does for jobs on one cluster, shown on a real one.
+"""Show on a real cluster what elastic scheduling does for the jobs on it.
 
     python deploy/demo/run.py OUTPUT PART --namespace NS --workers 3 --cpu 0.4 -- FLAGS
 
@@ -89,12 +89,12 @@ class DemoJob:
         return pb.JobStatus()
 
     def trains_with(self, workers: int) -> bool:
-        """Whether so many workers take part in training that has begun."""
+        """True if training has begun and so many workers take part."""
         status = self.status()
         return status.records_done > 0 and status.workers_alive == workers
 
     def ended(self) -> bool:
-        """Whether the job has a result."""
+        """True if the job has a result."""
         with contextlib.suppress(UserError):
             return result_of(self.handle) is not None
         return False

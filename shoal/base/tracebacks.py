@@ -67,7 +67,7 @@ def own_lines(traceback: str) -> str:
 
 
 def is_library(file: str) -> bool:
-    """Whether a source file is a library's or shoal's own, and not the user's."""
+    """True if a source file is a library's or shoal's own, and not the user's."""
     return bool(_LIBRARY.search(file)) or file.startswith(_OURS)
 
 

@@ -1,10 +1,10 @@
-"""How often each record was trained, by the model's own rows, against input and audit.
+"""Compare how often each record was trained, by the model's own rows, with input and audit.
 
 The model is shoal/counting's: the row of an id is minus the number of times that it was
 trained. It is expected to be epochs x occurrences in the input, plus what the audit calls
 repeated, minus what it calls lost. Each range of those counts where its server holds the
-row. With admission the row begins with the k-th time. Where the input does not say it all, the
-row has bounds. Plain functions; no TensorFlow.
+row. With admission the row begins with the k-th time. Where the input alone does not
+determine the row, the row has bounds. Plain functions; no TensorFlow.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Whether a row or a sum is not as it should be."""
+        """True if a row or a sum is not as it should be."""
         return bool(self.wrong) or any(
             count.differences or not count.expected[0] <= count.found <= count.expected[1]
             for count in self.counts
@@ -109,10 +109,11 @@ def span_of(least: int, most: int) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """What one job of a series had to train. epochs: passes that were to be made.
+    """The training that one job of a series had to do. epochs: passes that it had to make.
 
-    audit: `shoal audit --json`. stopped: by a rule, before its end. moved: rows went from server to
-    server while it trained. gradients: of an update; short: updates of fewer. batch: of one.
+    audit: `shoal audit --json`. stopped: a rule ended it early. moved: rows moved between servers
+    while it trained. gradients: their number in an update; short: updates with fewer. batch: of
+    one gradient.
     """
 
     sources: Sequence[Source]
@@ -126,7 +127,7 @@ class Part:
 
 
 class _Expected:
-    """What the rows of one table are to be: least and most, int64 [rows], by id ascending."""
+    """The expected rows of one table: least and most, int64 [rows], by id ascending."""
 
     def __init__(self, table: str, parts: Sequence[Part]) -> None:
         self.table = table
@@ -248,10 +249,10 @@ def compare(
 
 
 def _times(part: Part, found: Mapping[int, float], wrong: list[str]) -> dict[str, Int64]:
-    """How often the records of each source were to be trained, int64 [records].
+    """The times that the records of each source had to be trained, int64 [records].
 
-    Which ones a job had trained when a rule stopped it, its rows say; how many, its audit does. So
-    the other tables are held against the records' own.
+    If a rule stopped a job, its rows tell which records it trained, and its audit how many. So the
+    other tables are compared with the records' own.
     """
     times = {each.name: np.full(len(each.records), part.epochs, np.int64) for each in part.sources}
     if not part.stopped:

@@ -27,18 +27,18 @@ _LEFT_OUT = (".shm", "-shm", ".lock", ".partial")
 
 @dataclass(frozen=True)
 class Damage:
-    """What was done to a file. before: all of it. what: in words."""
+    """Damage to a file. before: its whole content earlier. what: the damage in words."""
 
     path: Path
     before: bytes
     what: str
 
     def is_named_in(self, message: str) -> bool:
-        """Whether a message names the file. A journal's segment may have been compressed since."""
+        """True if a message names the file. A journal's segment may have been compressed since."""
         return self.path.name.removesuffix(".gz") in message
 
     def undo(self) -> None:
-        """Have the file be as it was."""
+        """Restore the file as it was."""
         self.path.write_bytes(self.before)
 
 

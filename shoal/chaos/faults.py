@@ -62,11 +62,11 @@ class Target:
 
 @dataclass(frozen=True)
 class When:
-    """When a fault is due; with none of the first four, at once.
+    """The moment when a fault is due; with none of the first four, at once.
 
-    step: model version (pushes per server; with --sync, updates). random: at a step that is
-    to be drawn. fraction: of the job's steps, drawn. phase: one of `PHASES`.
-    point: of `POINTS`, that is to be come to from then on; "" for none.
+    step: model version (pushes per server; with --sync, updates). random: at a step that
+    is drawn. fraction: of the job's steps, drawn. phase: one of `PHASES`.
+    point: one of `POINTS`, which the process must then reach; "" for none.
     """
 
     step: int | None = None
@@ -100,7 +100,7 @@ class Fault:
 
     @property
     def details(self) -> list[str]:
-        """What is particular to the kind, in words."""
+        """The details of this kind of fault, in words."""
         return []
 
     def __str__(self) -> str:

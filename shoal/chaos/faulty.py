@@ -60,7 +60,7 @@ def fault_file(folder: Path, kind: str) -> Path:
 
 
 def begin(folder: Path, fault: DisturbStorage, config: JobConfig) -> Path:
-    """Have the storage of a fault fail or hang until the file that is returned is removed.
+    """Make the storage of a fault fail or hang until the returned file is removed.
 
     config: as `behind_urls` returns it.
     """

@@ -1,6 +1,6 @@
-"""What rows that expire or are evicted are to be, by the data alone: bounds, in NumPy.
+"""The expected rows where rows expire or are evicted, by the data alone: bounds, in NumPy.
 
-Of a job that trains its data once and in order (--order time), where a record's number is its time
+For a job that trains its data once and in order (--order time), where a record's number is its time
 in seconds. Owns no row: servers compute the same from steps and clocks (ps/clock.py).
 """
 
@@ -38,9 +38,9 @@ def expiring(keys: Int64, ids: Int64, span: float) -> tuple[Int64, Int64]:
 
 
 def capped(found: Int64, records: Int64, cap: int) -> list[str]:
-    """What is wrong with the rows of a table with a cap, in words.
+    """The faults in the rows of a table with a cap, in words.
 
-    found: its ids. records: of the data, each of which was trained once, in this order.
+    found: the ids of the table. records: those of the data, each trained once, in this order.
     """
     wrong = []
     # Each server has a part of the cap, by its slots, and a push comes before its sweep.

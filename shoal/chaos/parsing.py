@@ -121,7 +121,7 @@ class _Spec:
         )
 
     def damage(self) -> tuple[tuple[str, str], ...]:
-        """What is to be done to files while the job is down."""
+        """The damage to do to files while the job is down."""
         return tuple(
             (verb, self._among(verb, list(FILES), "files"))
             for verb in (FLIP, REMOVE)
@@ -129,7 +129,7 @@ class _Spec:
         )
 
     def changes(self) -> tuple[tuple[str, str], ...]:
-        """What the job is to be resumed with."""
+        """The changed settings with which the job is resumed."""
         changes = []
         for name in _CHANGES:
             if name in self.values:
@@ -144,7 +144,7 @@ class _Spec:
         return int(value)
 
     def storage_fault(self) -> tuple[str, int]:
-        """What storage does, FAIL or HANG, and at every which of its calls."""
+        """The failure of storage, FAIL or HANG, and N: every N-th call has it."""
         given = [how for how in (FAIL, HANG) if how in self.values]
         if len(given) != 1:
             raise self.error(
@@ -154,7 +154,7 @@ class _Spec:
         return given[0], self.number(given[0], 1)
 
     def one_of(self, roles: Sequence[str], why: str) -> Target:
-        """Who is meant, of these roles."""
+        """The target of the fault, which must have one of these roles."""
         target = self.target(self.who)
         if target.role not in roles:
             raise self.error(f"{why}, not {target}", "")
@@ -182,7 +182,7 @@ class _Spec:
         return value
 
     def seconds(self, *, for_ever: bool = False) -> float:
-        """How long it lasts. for_ever: seconds=inf is possible, too."""
+        """The duration of the fault in seconds. for_ever: seconds=inf is allowed, too."""
         value = self.values.get("seconds")
         if value is None:
             raise self.error("the duration is missing", "Add ,seconds=S")

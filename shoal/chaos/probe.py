@@ -36,13 +36,13 @@ class Probe:
     _connections: dict[tuple[str, int, str], Connection] = field(default_factory=dict)
 
     def is_there(self) -> bool:
-        """Whether the folder is this job's by now, and not still that of one before."""
+        """True if the folder is this job's by now, and no longer that of a job before."""
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             return bool(json.loads(self.folder.config.read_text())["token"] == self.config.token)
         return False
 
     def look(self) -> Seen:
-        """How far the job is; what cannot be asked is as it was."""
+        """Ask for the job's progress; a figure that cannot be asked for stays as it was."""
         if self._looks % MASTER_LOOKS == 0:
             self._look_at_master()
         self._looks += 1
@@ -58,7 +58,7 @@ class Probe:
         return self._seen
 
     def server_address(self, index: int) -> str | None:
-        """Where a server was last; None if that is not known."""
+        """The last known address of a server; None if there is none."""
         return self._servers[index] or None if index < len(self._servers) else None
 
     def scale(self, servers: int) -> bool:

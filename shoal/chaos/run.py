@@ -37,7 +37,7 @@ UNDISTURBED = "-undisturbed"
 
 @dataclass
 class Outcome:
-    """What became of a job under faults.
+    """The outcome of a job under faults.
 
     state: as JobResult's, or "died" where it ended without a result. result: None then.
     failure: why it did not succeed, in words. audit: as `shoal audit --json` prints it, and
@@ -85,7 +85,7 @@ class _DisturbedJob:
 
     @property
     def servers(self) -> int:
-        """How many the job has had since it was resumed last."""
+        """The number of servers that the job has had since it was last resumed."""
         return self._config.num_servers
 
     def run(self) -> None:
@@ -101,7 +101,7 @@ class _DisturbedJob:
                 break
 
     def _failed_for_loss(self) -> bool:
-        """Whether the job failed as --on-loss=fail has it, which says to resume it."""
+        """True if the job failed by --on-loss=fail, whose message says to resume it."""
         failure = self.result.failure if self.result is not None else None
         return bool(
             self._config.on_loss == "fail" and failure and "--on-loss" in failure["message"]
@@ -236,7 +236,7 @@ def counted(config: JobConfig, outcome: Outcome, before: Sequence[Part] = ()) ->
 
 
 def part_of(config: JobConfig, outcome: Outcome, before: Sequence[Part] = ()) -> Part:
-    """What a job had to train, of files that none before has trained on. It has an audit."""
+    """Return the Part of an audited job: its files that no part before has trained on."""
     known = {source.name for part in before for source in part.sources}
     sources = [each for each in read_input(Path(config.training_data)) if each.name not in known]
     total = config.epochs * sum(len(each.records) for each in sources)
@@ -261,7 +261,7 @@ def part_of(config: JobConfig, outcome: Outcome, before: Sequence[Part] = ()) ->
 
 @contextmanager
 def _in_folder(folder: Path) -> Iterator[None]:
-    """Have the processes that are started look for faults there."""
+    """Make the processes that are started within look for faults in `folder`."""
     before = os.environ.get(faults.VARIABLE)
     os.environ[faults.VARIABLE] = str(folder)
     try:

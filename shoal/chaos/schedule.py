@@ -1,4 +1,4 @@
-"""What is due at which moment of a job: a plain object, no I/O, no clock of its own."""
+"""The faults that are due at each moment of a job: a plain object, no I/O, no clock of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.chaos.faults import PHASES, Fault, When
 
 @dataclass(frozen=True)
 class Seen:
-    """How far a job is. steps: that it will take in all; None where not known yet."""
+    """The progress of a job. steps: the number it will take in all; None where not known yet."""
 
     step: int = 0
     steps: int | None = None

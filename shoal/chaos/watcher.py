@@ -320,7 +320,7 @@ def _mend(relays: Sequence[Relay]) -> None:
 
 
 def _directions(fault: Fault) -> list[tuple[str, str]]:
-    """Who calls whom across a cut, by name."""
+    """The pairs of caller and called process across a cut, by name."""
     one, other = fault.targets
     pairs = [(one.process, other.process)]
     # Master and servers call each other; nobody calls a worker.

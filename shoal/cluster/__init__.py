@@ -1,1 +1,1 @@
-"""What client and master share of Kubernetes: a job's objects, and the way to the API."""
+"""Kubernetes code that client and master share: a job's objects, and the way to the API."""

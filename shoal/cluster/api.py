@@ -47,10 +47,10 @@ def connect_from_pod() -> client.ApiClient:
 
 
 def message_of(error: Exception) -> str:
-    """Why a call of the API failed, in one line of at most `LONGEST_MESSAGE` characters.
+    """Tell why a call of the API failed, in one line of at most `LONGEST_MESSAGE` characters.
 
-    error: an ApiException, which has what the server said, or one of `UNREACHABLE`. Of a body that
-    is no message of the API, such as a proxy's page, the status only.
+    error: an ApiException, which has the server's message, or one of `UNREACHABLE`. If the body is
+    no message of the API, such as a proxy's page, only the status is told.
     """
     said = str(error)
     if isinstance(error, ApiException):
@@ -62,9 +62,9 @@ def message_of(error: Exception) -> str:
 
 
 def is_final(error: ApiException) -> bool:
-    """Whether the API server would refuse the same call again.
+    """True if the API server would refuse the same call again.
 
-    Not after a conflict or too many requests, which pass, nor after an error of its own.
+    False after a conflict or too many requests, which pass, and after an error of its own.
     """
     passing = (HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
     return 400 <= error.status < 500 and error.status not in passing
@@ -76,7 +76,7 @@ def plain(api: client.ApiClient, value: Any) -> Any:
 
 
 def log_of(api: client.ApiClient, namespace: str, pod: str, container: str, **options: Any) -> str:
-    """What a container has written, of any bytes. Raises what the client raises."""
+    """Return the log of a container, which may hold any bytes. Raises the client's errors."""
     # The client itself raises on bytes that are no UTF-8, which any program may write.
     answer = client.CoreV1Api(api).read_namespaced_pod_log(
         pod, namespace, container=container, _preload_content=False, **options

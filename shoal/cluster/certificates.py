@@ -43,7 +43,7 @@ name has the same name."""
 
 
 def certified_workers(config: JobConfig) -> int | None:
-    """How many workers of a job have certificates; None: its workers need none made beforehand.
+    """The number of workers that have certificates; None: workers need none made beforehand.
 
     The key that makes certificates is forgotten, so the job gets no further ones.
     """
@@ -53,7 +53,7 @@ def certified_workers(config: JobConfig) -> int | None:
 
 
 def certified_servers(config: JobConfig) -> int | None:
-    """How many servers of a job have certificates; None as of `certified_workers`."""
+    """The number of servers that have certificates; None as for `certified_workers`."""
     if config.insecure or not config.image:
         return None
     return max(LEAST_SERVERS, MORE_SERVERS * config.num_servers, config.server_range[1])

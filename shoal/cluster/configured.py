@@ -1,4 +1,4 @@
-"""Whether a Kubernetes cluster is set up here, told without the library of Kubernetes."""
+"""The check for a Kubernetes cluster that is set up here, without the library of Kubernetes."""
 
 from __future__ import annotations
 

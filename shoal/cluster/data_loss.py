@@ -1,4 +1,4 @@
-"""What a job loses with a pod where its pods share no folder: said when it is submitted."""
+"""Warnings at submission of data that a job loses with a pod, as its pods share no folder."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LARGEST_BYTES = 700_000
 
 
 def is_given(config: JobConfig) -> bool:
-    """Whether the pods of a job have its model from here."""
+    """True if the pods of a job have its model from FOLDER."""
     return config.model_zoo == FOLDER
 
 

@@ -37,14 +37,14 @@ LAST_LINES = 5
 
 
 def is_over(condition: client.V1JobCondition) -> bool:
-    """Whether a Job with this condition has ended."""
+    """True if a Job with this condition has ended."""
     return condition.type in ("Failed", "Complete") and condition.status == "True"
 
 
 def crash_of(pod: client.V1Pod) -> tuple[int, str] | None:
-    """How often the pod's own container was started again, and how it ended the last time.
+    """The number of restarts of the pod's own container, and how it ended the last time.
 
-    None if it was not, or if there was no error.
+    None if it was not restarted, or ended without an error.
     """
     for status in pod.status.container_statuses or ():
         ended = status.last_state.terminated if status.last_state else None
@@ -54,7 +54,7 @@ def crash_of(pod: client.V1Pod) -> tuple[int, str] | None:
 
 
 def _end_of(ended: client.V1ContainerStateTerminated, role: str) -> str:
-    """How a container ended, its reason first: its last lines tell only what it said itself."""
+    """Tell how a container ended, reason first; its last lines only if it exited by itself."""
     if ended.reason == OUT_OF_MEMORY:
         return (
             f"exit code {ended.exit_code}, as it ran out of memory ({OUT_OF_MEMORY}): give it more "
@@ -100,15 +100,15 @@ class JobHandle(JobLifetime):
         return max(pods, key=lambda pod: pod.metadata.creation_timestamp) if pods else None
 
     def over(self) -> bool:
-        """Whether no master runs any more, nor will: the Job has ended, or is not there."""
+        """True if no master runs any more, nor will: the Job has ended, or does not exist."""
         if not self.exists():
             return True
         return any(is_over(condition) for condition in self.job().status.conditions or ())
 
     def warnings(self, pod: client.V1Pod | None = None) -> list[str]:
-        """What the cluster complains of about a pod, or the master's Job; empty if we may not know.
+        """The cluster's warnings about a pod, or the master's Job; empty if they cannot be read.
 
-        The newest complaint last; of a pod, not that no node took it, which its conditions say.
+        The newest is last. A pod's leave out that no node took it, which its conditions say.
         """
         with contextlib.suppress(ApiException, *UNREACHABLE):
             uid = (pod or self.job()).metadata.uid
@@ -134,7 +134,7 @@ class JobHandle(JobLifetime):
         return self._data().get(manifests.RESULT_FILE)
 
     def audit(self) -> str | None:
-        """What is to be said of every record, JSON, as the master left it; None without."""
+        """The audit of every record as the master left it, JSON; None without one."""
         return self._data().get(manifests.AUDIT_FILE)
 
     def metrics(self) -> str | None:
@@ -155,7 +155,7 @@ class JobHandle(JobLifetime):
         return dict(found.binary_data or {})
 
     def exists(self) -> bool:
-        """Whether the cluster has the master's Job, running or not."""
+        """True if the cluster has the master's Job, running or not."""
         try:
             self._batch.read_namespaced_job(
                 manifests.master_name(self.name), self.namespace, **self._options
@@ -201,14 +201,14 @@ class JobHandle(JobLifetime):
         return Identity(Caller(job_id, CLIENT, 0), *files)
 
     def log(self, pod: client.V1Pod, **options: Any) -> str:
-        """What a pod has written."""
+        """Return the log of a pod."""
         with self._explained("read logs"):
             role = pod.metadata.labels[ROLE_LABEL]
             name = pod.metadata.name
             return log_of(self._api, self.namespace, name, role, **self._options, **options)
 
     def follow_log(self, pod: client.V1Pod) -> Iterator[str]:
-        """What a pod writes, line by line, until it ends."""
+        """Yield the log of a pod line by line, until the pod ends."""
         with self._explained("read logs"):
             yield from watch.Watch().stream(
                 self._core.read_namespaced_pod_log,

@@ -1,7 +1,7 @@
-"""How the objects of a job come into a cluster, and out of it, from outside.
+"""Create and delete the objects of a job in a cluster, from outside.
 
-The client makes the master's Job and what its pod mounts; the master makes the rest. All of it
-belongs to the Job, so that it goes with it.
+The client makes the master's Job and the objects that its pod mounts; the master makes the rest.
+All objects belong to the Job, so that they are deleted with it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class JobLifetime:
             raise explain.unreachable(error) from error
 
     def check(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
-        """Have the cluster judge what the job would create, without creating it."""
+        """Let the cluster judge the objects that the job would create, without creating them."""
         if config.serve_metrics:
             self._check_token(config.metrics_secret)
         grpc_probes = self.grpc_probes()
@@ -117,7 +117,7 @@ class JobLifetime:
             raise UserError(f"--metrics-secret: {why}, which --serve-metrics needs. Make it: {how}")
 
     def grpc_probes(self) -> bool:
-        """Whether the cluster knows gRPC probes."""
+        """True if the cluster knows gRPC probes."""
         with self._explained("ask for its version"):
             return version_of(self._api) >= GRPC_PROBES_SINCE
 
@@ -199,7 +199,7 @@ class JobLifetime:
                 time.sleep(POLL_SECONDS)
 
     def _pods(self) -> list[Any]:
-        """Those of the job."""
+        """The pods of the job."""
         selector = f"{JOB_LABEL}={self.name}"
         listed = self._core.list_namespaced_pod(
             self.namespace, label_selector=selector, **self._options

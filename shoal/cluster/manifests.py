@@ -341,7 +341,7 @@ def _pod(
 
 
 def _outlived(config: JobConfig, role: str) -> bool:
-    """Whether what a pod of this role holds is also elsewhere, so that its node may be given up."""
+    """True if the data of a pod of this role is also elsewhere, so its node may be given up."""
     if role == "master":
         return config.shared(config.job_dir)
     return role == "worker" or config.command != "train" or bool(config.checkpoint_dir)

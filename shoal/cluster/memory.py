@@ -11,7 +11,7 @@ MOST_MEMORY = 4.0
 
 
 def memory_steps(factor: float) -> int:
-    """How often a pod's memory may grow by `factor` before it has MOST_MEMORY times as much."""
+    """Count how often a pod's memory may grow by `factor` until it is MOST_MEMORY times as much."""
     return math.ceil(math.log(MOST_MEMORY) / math.log(factor)) if factor > 1 else 0
 
 

@@ -1,4 +1,4 @@
-"""What pods of a job with --serve-metrics have beside the others': a token, a port, annotations.
+"""The additions to the pods of a job with --serve-metrics: a token, a port, annotations.
 
 The token is in a Secret of the namespace, which is not the job's: Prometheus reads the metrics of
 all jobs of a namespace with one token.

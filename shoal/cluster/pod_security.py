@@ -1,4 +1,4 @@
-"""What a job's pods may do on their node: what Pod Security `restricted` allows.
+"""The rights of a job's pods on their node: those that Pod Security `restricted` allows.
 
 The file system of servers and masters is read-only. Pods have no emptyDir for what they write, as
 `kubectl drain` refuses pods that have one: they write to volumes of the job and, temporary files,
@@ -54,7 +54,7 @@ def restrict(role: str, spec: Manifest, config: JobConfig) -> None:
 
 
 def _mount_job_folder(spec: Manifest, config: JobConfig) -> None:
-    """Have a place for --job-dir that can be written."""
+    """Mount an emptyDir at --job-dir unless that folder is writable already."""
     container = spec["containers"][0]
     writable = [mount["mountPath"] for mount in container["volumeMounts"]] + [HOME, "/tmp"]
     if not _below(config.job_dir, writable):
@@ -63,7 +63,7 @@ def _mount_job_folder(spec: Manifest, config: JobConfig) -> None:
 
 
 def _writes_to_own_disk(role: str, container: Manifest, config: JobConfig) -> bool:
-    """Whether a container writes to places that are on none of its volumes."""
+    """True if a container writes to places that are on none of its volumes."""
     if role == "worker":
         return True
     places = [config.checkpoint_dir] if config.checkpoint_dir else []

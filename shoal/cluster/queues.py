@@ -1,4 +1,4 @@
-"""What Kueue and Volcano read of a job's objects. No I/O, and no object of theirs is made.
+"""The fields of a job's objects that Kueue and Volcano read. No I/O; makes none of their objects.
 
 Kueue: the master's Job is a workload of the queue, and each server and worker another, as a plain
 pod: a group of pods has a fixed size, which a job of shoal has not. Volcano: servers and workers

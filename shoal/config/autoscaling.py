@@ -9,7 +9,7 @@ from shoal.errors import UserError
 
 @subject
 class AutoscalingOptions:
-    """How a job finds its numbers of workers and servers itself."""
+    """Automatic choice of the numbers of workers and servers."""
 
     autoscale: str = option(
         "Effect of --workers N:M and --servers N:M. on: the job changes its numbers itself. dry: "

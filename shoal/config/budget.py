@@ -27,12 +27,12 @@ class Budget:
         return ""
 
     def requested(self, resource: str, workers: int, servers: int) -> float:
-        """What so many workers and servers request of a resource."""
+        """The amount of a resource that so many workers and servers request."""
         worker, server = self.worker.get(resource, 0.0), self.server.get(resource, 0.0)
         return workers * worker + servers * server
 
     def most_workers(self, servers: int) -> int | None:
-        """How many workers there can be beside so many servers; None: any number."""
+        """The largest number of workers beside so many servers; None: any number."""
         counts = [
             math.floor((most - servers * self.server.get(resource, 0.0)) / each + 1e-9)
             for resource, most in self.most.items()

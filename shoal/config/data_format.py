@@ -1,6 +1,6 @@
-"""What the user says of files of data, where their names and first lines do not say it.
+"""The user's settings for data files, where names and first lines do not tell the format.
 
-Owns the flags and what they may hold; the formats are data/'s.
+Owns the flags and their allowed values; the formats are data/'s.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ IN_URL = {
 
 @dataclass(frozen=True)
 class DataFormat:
-    """How files are to be read.
+    """Settings for reading data files.
 
     kind: one of KINDS; by each file's ending where empty.
     separator: between the fields of CSV files; by the ending where empty.
     column_names: of CSV files without a header line; those of the header where empty.
     quote: the character that holds a field together; "" for none. comment: the character with which
     lines begin that are no records; "" for none.
-    columns: to be read; all where empty. fill: of columns, what stands for missing values, as text.
-    masks: columns of which another one tells whether a value is missing.
+    columns: the ones to read; all where empty. fill: by column, the value that replaces missing
+    ones, as text. masks: columns for which another column tells whether a value is missing.
     """
 
     kind: str = ""
@@ -111,7 +111,7 @@ class FormatOptions:
 
     @property
     def format_of_data(self) -> DataFormat:
-        """What these fields say. Raises UserError naming the flag whose value cannot be used."""
+        """The declared format. Raises UserError naming the flag whose value cannot be used."""
         check_values(self)
         if self.data_format not in ("", "csv"):
             for name in CSV_FIELDS:

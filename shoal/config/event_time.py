@@ -26,9 +26,9 @@ class EventTime:
 
     @classmethod
     def parse(cls, text: str) -> EventTime | None:
-        """What --event-time says: COLUMN or COLUMN:UNIT; None for nothing.
+        """Parse the value of --event-time: COLUMN or COLUMN:UNIT; None for an empty one.
 
-        Whatever follows the last colon and is no unit belongs to the column's name.
+        Text after the last colon that is no unit belongs to the column's name.
         """
         column, colon, unit = text.rpartition(":")
         if colon and column and unit in MICROSECONDS:

@@ -1,6 +1,6 @@
-"""How a field of the configuration says what its flag is.
+"""The declaration of flags: each field of the configuration describes its own flag.
 
-The command line, the Python API and the page of flags are made of what the fields declare,
+The command line, the Python API and the page of flags are made from these declarations,
 so they cannot drift apart. Owns the form of that declaration and the check of a value against it.
 """
 

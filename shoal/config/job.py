@@ -80,7 +80,7 @@ RESUMABLE_IMAGES = ("image", "server_image")
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig(JobOptions):
-    """What one job is to do. `resolved()` makes paths absolute and --durability one of two.
+    """The configuration of one job. `resolved()` makes paths absolute and --durability one of two.
 
     token: tells the processes of this job from those of any other; set by `resolved()`.
     """
@@ -156,12 +156,12 @@ class JobConfig(JobOptions):
 
     @property
     def start_seconds(self) -> float:
-        """How long a process that runs may take to register, or a server to get on with that."""
+        """Seconds that a running process may take to register, or a server to progress with it."""
         return max(START_SECONDS, self.start_timeout)
 
     @property
     def leaves_out_trained(self) -> bool:
-        """Whether files that jobs before have trained on are left out, and nothing may be left."""
+        """True if files that earlier jobs trained on are left out; possibly no file remains."""
         return self.only_new and bool(self.continue_from)
 
     @property

@@ -68,7 +68,7 @@ class Volume:
 
 @subject
 class KubernetesOptions:
-    """Where the job runs; all but the image count only with --image."""
+    """The place where the job runs; all flags but --image count only with it."""
 
     image: str = option(
         "Container image with shoal and the model's files. With it the job runs as pods on "
@@ -250,7 +250,7 @@ class KubernetesOptions:
         return max(on, key=lambda volume: len(volume.mount), default=None)
 
     def shared(self, path: str) -> bool:
-        """Whether all pods find there what one of them writes: a URL, or on such a volume."""
+        """True if all pods see what one writes to `path`: a URL, or on a shared writable volume."""
         volume = self.volume_of(path)
         kept = volume is not None and volume.kind in SHARED_KINDS and not volume.read_only
         return "://" in path or kept

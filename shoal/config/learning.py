@@ -1,4 +1,4 @@
-"""What a job learns, from which data and how: the model, data, training and consistency.
+"""Options of learning: the model, its data, training and consistency.
 
 Sections of JobConfig's fields, each field with its flag; options.py puts them together.
 """
@@ -161,7 +161,7 @@ class TrainingOptions:
 
 @subject
 class ConsistencyOptions:
-    """How far the workers' views of the model may differ."""
+    """Limits on how far the workers' views of the model may differ."""
 
     pipeline_depth: int = option(
         "How many training steps of one worker may overlap. Rows may lack up to this many of the "

@@ -1,11 +1,11 @@
-"""What one job can be told: the fields of its configuration by subject, each with its flag.
+"""All options of one job: the fields of its configuration by subject, each with its flag.
 
 A field, its flag, the argument of the Python API and the key in job.json have one name, so that a
-search for it finds every use. The subjects are classes: who needs one subject takes that class,
-which every JobConfig is.
+search for it finds every use. The subjects are classes: code that needs one subject takes that
+class, and every JobConfig is an instance of it.
 
-learning.py, running.py, data_format.py and kubernetes.py declare the fields. Owns what follows
-from them alone; checks.py knows which values go together.
+learning.py, running.py, data_format.py and kubernetes.py declare the fields. Owns the values
+that follow from the fields alone; checks.py knows which values go together.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ class JobOptions(
 
     @property
     def scales_workers(self) -> bool:
-        """Whether the job finds its number of workers, and replaces slow ones, itself."""
+        """True if the job finds its number of workers, and replaces slow ones, itself."""
         return ":" in self.workers
 
     @property
     def scales_servers(self) -> bool:
-        """Whether the job gets more servers itself."""
+        """True if the job adds servers itself."""
         return ":" in self.servers
 
     @property
@@ -107,21 +107,21 @@ class JobOptions(
 
     @property
     def log_in_files(self) -> bool:
-        """Whether the log of updates, if one is kept, is in files of the job folder."""
+        """True if the log of updates, if one is kept, is in files of the job folder."""
         # As measured on one machine (docs/benchmarks.md). Files of a pod end with it.
         files = not self.image or self.num_servers == 1
         return self.log_place == "file" or (self.log_place == "auto" and files)
 
     @property
     def log_at_servers(self) -> bool:
-        """Whether servers keep each other's logs of updates, in memory."""
+        """True if servers keep each other's logs of updates, in memory."""
         return self.durability == "log" and not self.log_in_files
 
     @property
     def why_no_log(self) -> str:
-        """Why no log of updates can be kept, and what to change; "" if one can.
+        """The reason that no log of updates can be kept, and its remedy; "" if one can.
 
-        Of a resolved configuration.
+        For a resolved configuration.
         """
         if not (self.checkpoint_steps or self.checkpoint_seconds):
             return (
@@ -139,9 +139,9 @@ class JobOptions(
 
     @property
     def unprotected(self) -> str:
-        """What a server's death costs where no log of updates can be kept, and why, in words.
+        """The cost of a server's death where no log of updates can be kept, with the reason.
 
-        "" if one is kept, or could be. Of a resolved configuration.
+        In words; "" if a log is kept, or could be. For a resolved configuration.
         """
         if self.command != "train" or self.durability == "log" or not self.why_no_log:
             return ""
@@ -162,13 +162,13 @@ class JobOptions(
 
     @property
     def export_kinds(self) -> frozenset[str]:
-        """What --export names."""
+        """The kinds that --export names, in lower case; empty for "none"."""
         kinds = frozenset(kind.strip().lower() for kind in self.export.split(","))
         return kinds - {"none", ""}
 
     @property
     def shuffles_tasks(self) -> bool:
-        """Whether training tasks are in a random order."""
+        """True if training tasks are in a random order."""
         return self.shuffle != "none" and self.order != "time"
 
     @property

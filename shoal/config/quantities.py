@@ -12,7 +12,7 @@ UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 def number_of(quantity: str) -> float:
-    """What a quantity is, such as 0.5 of "500m". Raises ValueError if it is none."""
+    """The number of a quantity, such as 0.5 for "500m". Raises ValueError if it is no quantity."""
     match = QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(f"{quantity!r} is no quantity")

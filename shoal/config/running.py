@@ -1,4 +1,4 @@
-"""How a job runs and what it keeps: servers, durability, checkpoints, outputs, metrics, processes.
+"""Options of running a job: servers, durability, checkpoints, outputs, metrics, processes.
 
 Sections of JobConfig's fields, each field with its flag; options.py puts them together.
 """
@@ -88,7 +88,7 @@ class DurabilityOptions:
 
 @subject
 class CheckpointOptions:
-    """When checkpoints are taken, where they are, and the one to start from."""
+    """The times and the place of checkpoints, and the checkpoint to start from."""
 
     checkpoint_dir: str = option(
         "Folder for checkpoints: a path, or a URL such as gs://bucket/folder. Default: "
@@ -200,7 +200,7 @@ class OutputOptions:
 
 @subject
 class MonitoringOptions:
-    """What is recorded of a job while it runs."""
+    """Metrics and other records of a running job."""
 
     metrics_seconds: float = option(
         "Seconds between two rows of metrics.csv in the job folder: throughput, loss, processes "

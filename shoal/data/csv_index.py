@@ -1,4 +1,4 @@
-"""Where the records of a CSV file begin: found in one pass, kept every few records.
+"""The beginnings of records in a CSV file: found in one pass, kept every few records.
 
 Owns finding record boundaries (quotes, empty lines, line ends) and knows nothing of
 the fields' values. Per block of bytes a few NumPy passes, no Python per record. The
@@ -39,11 +39,11 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a CSV file is written.
+    """The form of a CSV file.
 
     separator: between two fields; of several characters only without quotes.
-    quote: what holds a field together; "" for none. header: whether a line of names is first.
-    comment: what lines begin with that are no records; "" for none.
+    quote: the character that holds a field together; "" for none. header: whether a line of names
+    is first. comment: the character with which lines begin that are no records; "" for none.
     """
 
     separator: str = ","
@@ -138,7 +138,7 @@ def _first_fault(
     previous: int,
     dialect: Dialect,
 ) -> tuple[int, str] | None:
-    """Where and why the block is not RFC 4180, None if it is."""
+    """The place and reason of the first fault by RFC 4180 in the block; None if there is none."""
     faults: list[tuple[int, str]] = []
     if len(quotes):
         opening = quotes[1 if in_quotes else 0 :: 2]
@@ -178,9 +178,9 @@ def _comments(
     dialect: Dialect,
     before: tuple[bool, bool, int],
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], bool]:
-    """Where comments begin, the quotes outside of them, and whether the block ends in one.
+    """The beginnings of comments, the quotes outside them, and whether the block ends in one.
 
-    before: whether it begins within quotes, or within a comment, and the byte before it.
+    before: whether the block begins within quotes, or within a comment, and the byte before it.
     """
     in_quotes, in_comment, previous = before
     begins = np.flatnonzero(block == ord(dialect.comment))

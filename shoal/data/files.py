@@ -126,10 +126,10 @@ def names_below(folder: str) -> list[str]:
 
 
 def data_files(names: Iterable[str], kind: str = "") -> list[str]:
-    """Those of a folder's files that are its data, sorted.
+    """The files of a folder that are its data, sorted.
 
-    names: paths below the folder, with slashes. kind: as of `find_files`; files whose ending
-        tells it are the data, or all of them if there are none.
+    names: paths below the folder, with slashes. kind: as in `find_files`; files whose ending
+        tells it are the data, or all files if none does.
     """
     found = [
         name

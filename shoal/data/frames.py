@@ -32,7 +32,7 @@ INFINITE = -1
 
 
 def is_path(value: Any) -> bool:
-    """Whether a value names data, and is none itself."""
+    """True if a value names data, and is no data itself."""
     return value is None or isinstance(value, str | bytes | int | float | os.PathLike)
 
 
@@ -219,7 +219,7 @@ def _of_tensorflow(name: str, dataset: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _batched(spec: Any) -> bool:
-    """Whether an element is a batch: the first axis of each tensor has no fixed length."""
+    """True if an element is a batch: the first axis of each tensor has no fixed length."""
     features, *labels = spec if isinstance(spec, tuple) else (spec,)
     tensors = [*(features.values() if isinstance(features, Mapping) else [features]), *labels]
     shapes = [getattr(each, "shape", None) for each in tensors]

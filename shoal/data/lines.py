@@ -58,7 +58,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 class _LineReader(BlockReader):
-    """What both formats share: blocks end where lines do."""
+    """The common part of both formats: blocks end where lines do."""
 
     def _scan(self, file: pa.NativeFile) -> Iterator[tuple[int, int]]:
         size = file.size()
@@ -185,7 +185,7 @@ class JsonLinesReader(_LineReader):
 
 
 def _guessed(kind: pa.DataType, number: pa.DataType = _FLOAT) -> pa.DataType | None:
-    """What Arrow takes a column for, without times: with `number` in place of float64."""
+    """The type that Arrow guesses for a column, without times; `number` in place of float64."""
     if pa.types.is_list(kind):
         return pa.list_(_guessed(kind.value_type, number) or pa.null())
     if pa.types.is_timestamp(kind):
@@ -277,7 +277,7 @@ def _not_utf_8(error: UnicodeDecodeError) -> str:
 
 
 def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema) -> str:
-    """What is wrong with a line: Arrow's message, without its own count of rows, if it is JSON."""
+    """Tell the fault of a line: Arrow's message, without its own count of rows, if it is JSON."""
     if native.deeper(line, MOST_NESTED) >= 0:
         return f"{TOO_DEEP}: mend the line, or remove it"
     if line.lstrip().startswith(b"["):

@@ -168,7 +168,7 @@ class Evaluator:
         update(*self._parts(metric, labels, predictions))
 
     def _parts(self, metric: Any, labels: Any, predictions: Any) -> tuple[Any, Any]:
-        """What of labels and predictions a metric is about."""
+        """The parts of labels and predictions that a metric is about."""
         key = self._outputs.get(metric.name)
         if key is not None:
             labels, predictions = part_of(labels, key), part_of(predictions, key)

@@ -35,7 +35,7 @@ def output_name(key: Any) -> str:
 
 
 class Losses:
-    """What a module's `loss` and `loss_weights` say.
+    """The losses that a module's `loss` and `loss_weights` declare.
 
     loss: a function of labels and predictions, a keras.losses.Loss or its name; or a dict or
         list of these, one for each output of the model. Functions, and Keras's own classes, get
@@ -91,7 +91,7 @@ class Losses:
         return self._checking(function, whose, advice, _of_shapes)
 
     def _of_function(self, loss: Any, whose: str) -> Callable[[Any, Any, Any], Any]:
-        """What Keras's compile() makes of a function: ranks, types, masks and weights."""
+        """Wrap a function as Keras's compile() does, with ranks, types, masks and weights."""
 
         def values_of(inner: Any, labels: Any, predictions: Any) -> Any:
             labels, predictions = keras.tree.map_structure(_in_float32, (labels, predictions))
@@ -243,9 +243,9 @@ OF_SHAPES = re.compile(r"shape|rank|dimension|broadcast|incompatible", re.IGNORE
 
 
 def _of_shapes(labels: Any, predictions: Any) -> str | None:
-    """What to do about an error of shapes, where one of the two has a last axis of 1 more.
+    """The remedy for an error of shapes, if labels or predictions have an extra last axis of 1.
 
-    None where that is not the case.
+    None if neither has one.
     """
     ours, theirs = of_one_rank(labels, predictions)
     if ours is labels and theirs is predictions:
@@ -260,7 +260,7 @@ def _of_shapes(labels: Any, predictions: Any) -> str | None:
 
 
 def _one_shape(labels: Any, predictions: Any) -> str | None:
-    """What to do about a function that changes the rank of one of the two, as `_of_shapes`."""
+    """The remedy for a function that changes the rank of one of the two, as in `_of_shapes`."""
     ours, theirs = of_one_rank(labels, predictions)
     if ours is labels and theirs is predictions:
         return None

@@ -93,9 +93,10 @@ class CompiledSteps:
         """Of the gradient of the flat trainable vector and those of all tables."""
 
     def train(self, features: Any, labels: Any, weights: Any, *inputs: Any) -> StepOutputs:
-        """Of a batch and `StepInputs`; traced at the first call. weights: None for none.
+        """Run the step on a batch and `StepInputs`; traced at the first call.
 
-        Raises UserError if the step looks up ids that cannot be known before it.
+        weights: None for none. Raises UserError if the step looks up ids that cannot be known
+        before it.
         """
         arguments = features, labels, _as_argument(weights), *inputs
         if self._traced is None:
@@ -127,7 +128,7 @@ class CompiledSteps:
         return traced
 
     def predict(self, *arguments: Any) -> tuple[Any, tf.Tensor]:
-        """Of features and `StepInputs`: the model's outputs, and the losses of its layers.
+        """Return the model's outputs for features and `StepInputs`, and the losses of its layers.
 
         The outputs have the masks that Keras noted on them. The losses are one float32 number,
         which a model's regularizers add up to. Traced at the first call.
@@ -217,7 +218,7 @@ class CompiledSteps:
             return outputs, self._of_layers(), masks_of(outputs)
 
     def _of_layers(self) -> tf.Tensor:
-        """What the layers of the model have added to the loss in its last call, as regularizers."""
+        """The summed losses that the model's layers added in its last call, as regularizers do."""
         losses = [tf.cast(each, tf.float32) for each in self._model.losses]
         return tf.add_n(losses) if losses else tf.constant(0.0)
 

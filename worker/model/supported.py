@@ -1,4 +1,4 @@
-"""What a user's Keras model may not have, refused by name before anything is trained.
+"""Refuse unsupported parts of a user's Keras model by name, before anything is trained.
 
 Owns the model's own training step, constraints of weights and features that do not fit.
 Optimizers and initializers are optimizer.py's, lookups lookups.py's.
@@ -175,7 +175,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
 
 
 def _is_fixed(taken: tuple[int | None, ...], given: tf.TensorShape) -> bool:
-    """Whether an input's shape has a size where the given one has any."""
+    """True if an input's shape has a size where the given shape leaves it open."""
     return bool(given.rank == len(taken)) and any(
         size and one is None for size, one in zip(taken[1:], given[1:], strict=True)
     )
