@@ -1,1 +1,1 @@
-"""What there is to do in a job and what has become of it: values and counts, no I/O."""
+"""The work of a job and the state of each piece of it: values and counts, no I/O."""

@@ -1,6 +1,6 @@
-"""What the servers have applied of a worker's task, by the last push that each has of it.
+"""The part of a worker's task that the servers have applied, by the last push that each has.
 
-Owns that reasoning only: asking the servers is servers.py's, what becomes of the rest tasks.py's.
+Owns that reasoning only. servers.py asks the servers, tasks.py decides about the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LastPush:
 
     @staticmethod
     def from_message(message: pb.LastPush) -> LastPush:
-        """As it came over the wire."""
+        """Return the push that a message of the wire protocol describes."""
         who = message.identity
         return LastPush(
             WorkerId(who.worker),
@@ -58,13 +58,13 @@ def sequence_of(push: LastPush | None, incarnation: int) -> int | None:
 def applied_heads(
     task: Task, pushes: Iterable[AppliedPush | None], acknowledged: int
 ) -> tuple[int, int]:
-    """How much of a dead worker's task the servers have applied.
+    """Count the records of a dead worker's task that the servers have applied.
 
-    pushes: of each server; None for one that could not be asked, where only what
-        the worker last told, `acknowledged` records, is known.
+    pushes: the last push that each server has; None for a server that could not be asked, of which
+        only the `acknowledged` records that the worker last told are known.
 
     Returns the head of the span that all servers have, and the head that at least
-    one has, records.
+    one has, in records.
     """
     heads = []
     done_by_any = acknowledged

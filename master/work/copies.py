@@ -110,7 +110,7 @@ class Copies:
 
     @property
     def pushes(self) -> int:
-        """How many pushes have reached a server since the job began."""
+        """The number of pushes that have reached a server since the job began."""
         return self._pushes.count
 
     def told(self, worker: WorkerId, incarnation: int) -> int:
@@ -262,7 +262,7 @@ class Copies:
         return self.lost.setdefault(server, LostOfServer()).add(lost)
 
     def _reached(self, lease: Lease, push: LastPush | None, server: int) -> int:
-        """How much of a lease is on a server whose last push of its worker is `push`."""
+        """The head of a lease on a server whose last push of the worker is `push`, in records."""
         has = sequence_of(push, lease.incarnation)
         # Of None, a successor has pushed: all of the lease's pushes are there that it ever got.
         if has is None or UNKNOWN < self._last(lease, server) <= has:
@@ -333,9 +333,9 @@ class Copies:
     # ------------------------------------------------------------ resuming
 
     def in_shards(self, number: int, shards: Sequence[Iterable[LastPush]]) -> list[Interval]:
-        """What of the training records is in checkpoint `number`, as "trained" and "touched".
+        """Return the training records in checkpoint `number`, as "trained" and "touched" intervals.
 
-        shards: the last push of each worker that each server's shard has.
+        shards: for the shard of each server, the last push of each worker in it.
         """
         before = self._begun_with.get(number, math.inf)
         found = self._settled.at(before).intervals()
@@ -404,7 +404,7 @@ class Copies:
         self._pushes.resumed(self.lost, same_servers=same_servers)
 
     def _cut(self, shards: Sequence[Iterable[LastPush]], before: float, now: float) -> None:
-        """Have of all leases what these shards of a checkpoint have; before: as in `in_shards`."""
+        """Cut all leases to these shards of a checkpoint; before: as in `in_shards`."""
         last = [{push.worker: push for push in shard} for shard in shards]
         for lease in self._leases.changing():
             if lease.ended is None:
@@ -415,7 +415,7 @@ class Copies:
     # ------------------------------------------------------------ the other end of it
 
     def differences(self) -> list[Difference]:
-        """Where servers have records not as often as they count, at this moment."""
+        """The records that a server has more or less often than they count, at this moment."""
         # Of those that are packed, every server has what counts.
         leases = self._leases.loose()
         open_now = [each for lease in leases for each in differences_of(lease, self._servers)]

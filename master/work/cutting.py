@@ -1,9 +1,9 @@
-"""How sources are cut into the ranges of tasks, and which of these follow one another. No I/O.
+"""The cutting of sources into the ranges of tasks, and the order of these ranges. No I/O.
 
-A range is `records_per_task` long. Of a source with units, pieces such as the row groups of a
-Parquet file that are decoded as a whole, ranges end where a unit does if few minibatches are left
-short by that. Ranges that share a unit make a block: one worker should do them in their order, so
-that the unit is read once. Of other sources each range is a block by itself.
+A range is `records_per_task` long. Some sources have units, pieces that are decoded as a whole,
+such as the row groups of a Parquet file. Their ranges end at the end of a unit if few minibatches
+are left short by that. Ranges that share a unit make a block: one worker should do them in their
+order, so that the unit is read once. In other sources each range is a block by itself.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CANDIDATES = 64
 def cut_units(
     records: int, units: tuple[tuple[int, int], ...], length: int, batch_size: int
 ) -> tuple[Numbers, Numbers]:
-    """Where the ranges of a source with units end, and its blocks.
+    """Cut a source with units into ranges and blocks.
 
-    units: (records, how many such units follow one another) from the first record on.
+    units: pairs (records, number of such units in a row) from the first record on.
     Returns the record behind each range, and the number of ranges up to the end of each block.
 
     Raises ValueError if the units do not hold these records.
@@ -128,7 +128,7 @@ class Ranges:
 
     @property
     def single(self) -> bool:
-        """Whether each range is a block by itself."""
+        """True if each range is a block by itself."""
         return self.blocks == self.count
 
     def span(self, number: int) -> Span:

@@ -71,17 +71,17 @@ class Description:
 
     @property
     def complete(self) -> bool:
-        """Whether no source waits to be described."""
+        """True if no source waits to be described."""
         return not self._parts
 
     @property
     def under_way(self) -> int:
-        """How many workers describe."""
+        """The number of workers that describe a source."""
         return self._tasks.left - self._tasks.waiting
 
     @property
     def waiting(self) -> bool:
-        """Whether a task can be taken."""
+        """True if a worker can take a task."""
         return self._tasks.waiting > 0
 
     @property
@@ -90,7 +90,7 @@ class Description:
         return self._tasks.tasks_done, self._tasks.tasks_total
 
     def awaits(self, data: str) -> bool:
-        """Whether sources of this kind of data wait to be described."""
+        """True if sources of this kind of data wait to be described."""
         return any(part.data == data for part in self._parts)
 
     def names(self, data: str) -> set[str]:

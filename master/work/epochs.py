@@ -236,11 +236,11 @@ class Epochs:
 
     @property
     def ends_early(self) -> bool:
-        """Whether --max-steps ends in the first epoch, whatever other sources there are."""
+        """True if --max-steps ends in the first epoch, whatever other sources there are."""
         return bool(self._max_steps) and self._max_steps <= self._steps_per_epoch
 
     def size(self, epoch: int) -> tuple[int, int]:
-        """How many spans an epoch has, and how many records."""
+        """Return the number of spans in an epoch, and the number of its records."""
         if epoch == self.count - 1:
             return self._last
         return self.ranges.count, self.records_in_each
@@ -267,9 +267,9 @@ class Epochs:
         return np.concatenate(orders).astype(np.uint32)
 
     def _cut(self, epoch: int) -> tuple[int, int, int]:
-        """What --max-steps leaves of an epoch: the record behind its last range, ranges, records.
+        """The part of an epoch that --max-steps leaves: end of its last range, ranges, records.
 
-        -1 and no range where nothing is left.
+        -1 and no range if nothing is left.
         """
         numbers = Blocks(self.ranges, self._shuffled_blocks(epoch)).numbers(0, self.ranges.count)
         left = self._max_steps - epoch * self._steps_per_epoch

@@ -83,7 +83,7 @@ class MergedStates:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was added."""
+        """True if nothing was added."""
         return self._sums is None
 
     def to_message(self) -> pb.MetricStates:
@@ -149,7 +149,7 @@ class _Round:
 
     @property
     def open(self) -> TaskQueue:
-        """What is to be done now."""
+        """The tasks to do now."""
         return self.finish or self.tasks
 
 
@@ -214,7 +214,7 @@ class Evaluations:
 
     @property
     def idle(self) -> bool:
-        """Whether no round is under way or due."""
+        """True if no round is under way or due."""
         return self._round is None and not self._due
 
     @property
@@ -236,7 +236,7 @@ class Evaluations:
         return self._round.tasks.records_done
 
     def due_at(self, version: int) -> bool:
-        """Whether a multiple was passed since the last round of its own."""
+        """True if a multiple was passed since the last round of its own."""
         return self._every > 0 and version // self._every > self._multiples
 
     def version_reached(self, version: int, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Why a job failed: one value, with what the user needs to read."""
+"""The reason why a job failed: one value, with the text that the user needs to read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Failure:
 
     @property
     def another_tries(self) -> bool:
-        """Whether another start of the process may do what this one could not."""
+        """True if another start of the process may succeed where this one failed."""
         return self.kind in (pb.INTERNAL, pb.SERVER_AWAY)
 
     @classmethod

@@ -1,7 +1,7 @@
-"""What follows on an evaluation while training goes on: an export, a checkpoint, a lower rate.
+"""The actions after an evaluation during training: an export, a checkpoint, a lower rate.
 
-Owns which of them are due and the tasks of exports. That a rule says so is rules.py's, taking
-a checkpoint checkpoints.py's. No I/O, no clock.
+Owns which of them are due, and the tasks of exports. rules.py decides that a rule asks for one;
+checkpoints.py takes the checkpoints. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FollowUps:
 
     @property
     def idle(self) -> bool:
-        """Whether no export is due or under way."""
+        """True if no export is due or under way."""
         return self._queue is None or self._queue.finished
 
     def take(self) -> Task | None:
@@ -79,7 +79,7 @@ class FollowUps:
         return None if self._queue is None else self._queue.take()
 
     def leases(self, task: Task) -> bool:
-        """Whether a worker has the task from here."""
+        """True if a worker holds this task, and it comes from here."""
         return self._queue is not None and self._queue.leases(task.id)
 
     def give_back(self, task: Task) -> None:
@@ -110,7 +110,7 @@ class FollowUps:
         self.checkpoint_wanted = self.best_checkpoint = False
 
     def export_holds(self, rules: Rules, results: Sequence[EvaluationResult]) -> bool:
-        """Whether --output has the model that it is to have already."""
+        """True if --output already has the model that the export rule selects."""
         if rules.export is None or self.exported is None:
             return False
         return rules.export.position(results) == self.exported

@@ -28,12 +28,12 @@ class _Sum:
 
 
 class KnownPushes:
-    """What is known of the pushes of each incarnation of each worker; 0 where nothing is.
+    """The known pushes of each incarnation of each worker; 0 where nothing is known.
 
-    count: pushes that have reached a server, of all incarnations.
+    count: the pushes of all incarnations that have reached a server.
 
-    An incarnation is forgotten, but for the sum, once each checkpoint that is kept has a push of a
-    later one at each server: the state of a job would grow with each death otherwise.
+    An incarnation is forgotten, except in the sum, once each checkpoint that is kept has a push of
+    a later one at each server. Otherwise the state of a job would grow with each death.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class KnownPushes:
         sums.told += told
 
     def forgotten(self, of: Incarnation) -> bool:
-        """Whether an incarnation is among those that are told apart no more."""
+        """True if an incarnation is no longer counted on its own."""
         sums = self._sums.get(of[0])
         return sums is not None and of[1] <= sums.newest and of not in self._fenced
 

@@ -146,11 +146,11 @@ class LeaseBook:
         self._sought = None
 
     def holds(self, key: Key) -> bool:
-        """Whether a lease of this worker's is not packed."""
+        """True if a lease of this worker is not packed."""
         return key in self._loose
 
     def loose(self) -> Iterator[Lease]:
-        """Those that are not packed: all that are open, or of which a server has not everything."""
+        """The leases that are not packed: open ones, or lacked in part by some server."""
         for leases in self._loose.values():
             yield from leases.values()
 

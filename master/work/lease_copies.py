@@ -59,7 +59,7 @@ class Lease:
 
     @property
     def whole(self) -> bool:
-        """Whether it has ended, all of it counts, and every server has all of it."""
+        """True if the lease has ended, all of it counts, and every server has all of it."""
         all_there = self.acknowledged == self.head == len(self.span) and not self.heads
         return self.ended is not None and all_there and not self.losses and not self.takings
 
@@ -71,37 +71,40 @@ class Lease:
         return self.acknowledged if head is None else head
 
     def there(self, server: int) -> Ranges:
-        """What a server has."""
+        """Return the records that a server has."""
         head = self.head_at(server)
         if not self.losses:
             return ((0, head),) if head else ()
         return minus(((0, head),), self.lost(server))
 
     def lost(self, server: int, before: float = math.inf) -> Ranges:
-        """What a server has no more, since so many checkpoints had been begun, or fewer."""
+        """The records that a server lost when fewer than `before` checkpoints had been begun."""
         if not self.losses:
             return ()
         return union(*(gone for since, at, gone in self.losses if at == server and since < before))
 
     @property
     def counted(self) -> Ranges:
-        """What counts as trained by this lease."""
+        """The records that count as trained by this lease."""
         return self.counted_before(math.inf)
 
     def counted_before(self, before: float) -> Ranges:
-        """What counted when fewer checkpoints had been begun, of what is acknowledged now."""
+        """Return the acknowledged records that are not taken back.
+
+        before: ignore records taken back when at least so many checkpoints had been begun.
+        """
         if not self.takings:  # of nearly every lease
             return ((0, self.acknowledged),) if self.acknowledged else ()
         taken = (ranges for since, ranges in self.takings if since < before)
         return minus(((0, self.acknowledged),), union(*taken))
 
     def final(self, before: int) -> bool:
-        """Whether all that was lost or taken back was so when fewer checkpoints had been begun."""
+        """True if all losses and take-backs came before so many checkpoints had been begun."""
         lost = all(since < before for since, _, _ in self.losses)
         return lost and all(since < before for since, _ in self.takings)
 
     def lacked(self, servers: int) -> Ranges:
-        """What counts and some of so many servers lacks."""
+        """Return the records that count and that at least one of the servers lacks."""
         lacking = (minus(self.counted, self.there(server)) for server in range(servers))
         return union(*lacking)
 
@@ -112,7 +115,7 @@ class Lease:
             self.losses = (*self.losses, (since, server, lost))
 
     def take_back(self, servers: int, since: int) -> list[Piece]:
-        """Have what counts and some of so many servers lacks count no more."""
+        """Stop counting the records that at least one of the servers lacks; return their pieces."""
         if not (missing := self.lacked(servers)):
             return []
         there = union(*(self.there(server) for server in range(servers)))
@@ -161,7 +164,7 @@ def _end(ranges: Ranges) -> int:
 
 @dataclass(frozen=True)
 class Head:
-    """How many of a lease's first records a shard of a checkpoint has, but for what was lost."""
+    """The number of a lease's first records in a shard of a checkpoint, lost records included."""
 
     certain: int
     possible: int
@@ -221,10 +224,10 @@ def heads_in(
     shards: Sequence[Mapping[WorkerId, LastPush]],
     reached: Callable[[Lease, LastPush | None, int], int],
 ) -> list[Head]:
-    """How much of a lease each shard of a checkpoint has.
+    """Return the head of a lease in each shard of a checkpoint.
 
-    shards: the last push of each worker in it. reached: how much of the lease is for certain on a
-    server whose last push of the lease's worker this is.
+    shards: the last push of each worker in each shard. reached: returns the head of the lease that
+    is certainly on a server, from the server's last push of the lease's worker.
     """
     heads = []
     for server, shard in enumerate(shards):
@@ -238,9 +241,9 @@ def heads_in(
 
 
 def in_shards(lease: Lease, heads: Sequence[Head], before: float) -> tuple[list[Ranges], Ranges]:
-    """What of a lease each shard of a checkpoint may have, and what counts as trained with them.
+    """Return the records of a lease that each shard may have, and those that count as trained.
 
-    before: how many checkpoints had been begun with this one, which has what servers lost later.
+    before: the number of checkpoints begun, with this one; it still has what servers lost later.
     """
     there: list[Ranges] = []
     whole = ((0, len(lease.span)),)
@@ -258,7 +261,7 @@ def part_of(span: Span, start: int, end: int) -> Span:
 
 
 def differences_of(lease: Lease, servers: int) -> Iterator[Difference]:
-    """Where so many servers have records of a lease not as often as they count."""
+    """Iterate over the records of a lease that a server has more or less often than they count."""
     counted = lease.counted
     same = lease.ended is None or lease.head == lease.acknowledged
     if same and not lease.losses and not lease.heads and not lease.takings:

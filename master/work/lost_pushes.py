@@ -35,18 +35,18 @@ class LostPushes:
 
 @dataclass
 class LostOfServer:
-    """What all incarnations of one server have lost."""
+    """The pushes that all incarnations of one server have lost."""
 
     _ranges: dict[Incarnation, list[Range]] = field(default_factory=dict)
     _closed: int = 0  # of incarnations that nobody can name again
 
     @property
     def count(self) -> int:
-        """How many pushes."""
+        """Count the lost pushes."""
         return self._closed + sum(_length(ranges) for ranges in self._ranges.values())
 
     def has(self, of: Incarnation) -> bool:
-        """Whether it has lost any of an incarnation's."""
+        """True if the server has lost any push of this incarnation."""
         return of in self._ranges
 
     def sum_up(self, of: Incarnation, pushes: int) -> int:

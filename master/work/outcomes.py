@@ -1,4 +1,4 @@
-"""What a worker says of its task, one class per outcome, and which task may have which.
+"""The outcomes that a worker reports of its task, one class each, and the tasks they fit.
 
 A failure is an outcome too: failures.py.
 """
@@ -24,10 +24,10 @@ class Done:
 
 @dataclass(frozen=True)
 class Trained:
-    """How much of a TRAIN task was trained when it failed.
+    """The part of a TRAIN task that was trained when it failed.
 
-    done: head of its records that all servers have. touched: head that some may have: more
-    where it is not known which records a push was made of.
+    done: head of its records that all servers have. touched: head that some servers may have; it is
+    larger than `done` if the records of a push are not known.
     """
 
     done: int = 0

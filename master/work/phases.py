@@ -20,7 +20,7 @@ from shoal.config.job import JobConfig
 
 
 class Phase(enum.Enum):
-    """Where a job stands. The value is the state that users see."""
+    """The phase of a job. The value is the state that users see."""
 
     STARTING = "starting"  # servers have not all registered
 
@@ -41,12 +41,12 @@ class Phase(enum.Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is done."""
+        """True if nothing more is done."""
         return self in (Phase.SUCCEEDED, Phase.DEGRADED, Phase.FAILED, Phase.STOPPED)
 
     @property
     def complete(self) -> bool:
-        """Whether the job has come to its end by itself, with a model or predictions."""
+        """True if the job has come to its end by itself, with a model or predictions."""
         return self in (Phase.SUCCEEDED, Phase.DEGRADED)
 
     @property

@@ -48,7 +48,7 @@ class BadRecord:
 
 
 class BadRecords:
-    """What was given up. limit: so many records may be."""
+    """The records that were given up. limit: the number of records that may be."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -56,7 +56,7 @@ class BadRecords:
 
     @property
     def exceeded(self) -> bool:
-        """Whether more were given up than may be."""
+        """True if more records were given up than the limit allows."""
         return len(self.given_up) > self.limit
 
     def add(self, record: BadRecord) -> bool:
@@ -73,7 +73,7 @@ class BadRecords:
         self.given_up = []
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As in result.json."""
+        """Return the records as result.json lists them."""
         return [asdict(each) for each in self.given_up]
 
     def of(self, task: Task, span: Span, failure: Failure) -> BadRecord:
@@ -98,10 +98,10 @@ class BadRecords:
 def after_failure(
     task: Task, rest: Span, *, suspected: Span | None, crash: bool, worker: WorkerId
 ) -> tuple[Task, ...]:
-    """What of a failed task is to be given out again, as tasks without an id, in order.
+    """Return the rest of a failed task as new tasks without an id, in order.
 
-    rest: of its span, what is not done. suspected: what the worker attributes the failure to,
-    where it knows. crash: the worker's process has ended, and not from outside.
+    rest: the part of the span that is not done. suspected: the part that the worker blames for the
+    failure, if it knows. crash: the worker's process has ended, and not from outside.
 
     Returns nothing if the rest is a single record that is to be given up.
     """

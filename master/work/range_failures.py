@@ -1,7 +1,7 @@
-"""What becomes of a leased range that failed: the queues and the list of bad records follow.
+"""The handling of a leased range that failed: it updates the queues and the list of bad records.
 
-Between the verdicts (poison.py) and the three places in which ranges wait: the training
-tasks, a round of evaluation, the predictions. Ends the job where more records are bad than
+Stands between the verdicts (poison.py) and the three places in which ranges wait: the training
+tasks, a round of evaluation, the predictions. Ends the job if more records are bad than
 --max-bad-records allows. No I/O.
 """
 
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FailureCause:
-    """What a worker met at a range.
+    """The failure of a worker at a range.
 
-    failure: its span is what the worker attributes it to, where known. crash: the worker's process
-    has ended, and not from outside. worker: whose lease it was.
+    failure: its span is the part that the worker blames, if known. crash: the worker's process
+    has ended, and not from outside. worker: the holder of the lease.
     """
 
     failure: Failure
@@ -45,11 +45,11 @@ class FailureCause:
 
 @dataclass(frozen=True)
 class Consequence:
-    """What follows for the job.
+    """The consequence of a failed range for the job.
 
-    failure: with which it ends, if it does. repeated: the range had failed in the same way
-    before: another start of the worker's process is then no step to the limit of restarts,
-    as the range is at fault.
+    failure: the job ends with it; None if the job goes on. repeated: the range had failed in the
+    same way before. Another start of the worker's process then does not count towards the limit of
+    restarts, as the range is at fault.
     """
 
     failure: Failure | None
@@ -169,7 +169,7 @@ class _Case:
         self.away = cause.failure.kind == pb.STORAGE
 
     def judge(self, task: Task, rest: Span) -> Sequence[Task]:
-        """What is to be given out again of a task, nothing if it is to be given up."""
+        """Return the tasks to give out again for a failed one; nothing if it is to be given up."""
         self.rest = rest
         if self.away:
             # Not the range's fault: it goes back as it is, and nothing is counted against it.

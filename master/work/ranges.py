@@ -46,5 +46,5 @@ def overlap(one: Iterable[Range], other: Iterable[Range]) -> Ranges:
 
 
 def length(ranges: Iterable[Range]) -> int:
-    """How many numbers."""
+    """Count the numbers in the ranges."""
     return sum(end - start for start, end in ranges)

@@ -1,4 +1,4 @@
-"""What is remembered of a job's course for its status and result.
+"""The record of a job's course for its status and result.
 
 Owns throughput, loss, times and the messages; decides nothing. No clock of its own.
 """
@@ -123,7 +123,7 @@ def _merged(parts: Iterable[Part], batches: int) -> list[Part]:
 
 @dataclass(frozen=True)
 class ProcessorTime:
-    """Of a machine's cores so far, summed over them, in ticks of its clock."""
+    """The time of a machine's cores so far, summed over them, in ticks of its clock."""
 
     cores: int
     busy: int
@@ -131,7 +131,7 @@ class ProcessorTime:
 
 
 class CoresInUse:
-    """How many of the cores of a job's machine were in use as it trained; cores: 0 if not known."""
+    """The number of cores in use on a job's machine during training; cores: 0 if not known."""
 
     def __init__(self) -> None:
         self.cores = 0

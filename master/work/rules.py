@@ -57,16 +57,16 @@ class Best:
         return cls(callback, message.monitor, message.maximize, message.min_delta)
 
     def better(self, value: float, than: float) -> bool:
-        """Whether a value counts as an improvement; one that is not finite never does."""
+        """True if a value counts as an improvement; one that is not finite never does."""
         return _better(value, than, maximize=self.maximize, min_delta=self.min_delta)
 
     @property
     def worst(self) -> float:
-        """What every number is better than."""
+        """A value that every number is better than."""
         return -math.inf if self.maximize else math.inf
 
     def value(self, result: EvaluationResult) -> float:
-        """What the rule looks at. Raises UnknownMetricError."""
+        """Return the metric that the rule watches. Raises UnknownMetricError."""
         return _value(result, self.monitor, self.callback)
 
     def position(self, results: Sequence[EvaluationResult]) -> int | None:
@@ -86,14 +86,14 @@ class Best:
 
 @dataclass(frozen=True)
 class Plateau:
-    """When the rate is reduced: as Keras's ReduceLROnPlateau counts, by evaluations."""
+    """The rule that reduces the rate: as Keras's ReduceLROnPlateau, counted by evaluations."""
 
     best: Best
     patience: int
     cooldown: int = 0
 
     def reductions(self, results: Sequence[EvaluationResult]) -> int:
-        """How often the rate was reduced after these. Raises UnknownMetricError."""
+        """Count the reductions of the rate after these evaluations. Raises UnknownMetricError."""
         best, count, wait, cooling = self.best.worst, 0, 0, 0
         for result in results:
             value = self.best.value(result)
@@ -123,7 +123,7 @@ class EarlyStopping:
         return _better(value, than, maximize=self.maximize, min_delta=self.min_delta)
 
     def reason(self, results: Sequence[EvaluationResult]) -> str | None:
-        """Why training ends after these evaluations; None while it goes on.
+        """Return the reason why training ends after these evaluations; None while it goes on.
 
         Raises UnknownMetricError.
         """
@@ -148,7 +148,7 @@ class EarlyStopping:
 
 @dataclass(frozen=True)
 class Mlflow:
-    """Where the job is recorded, as shoal.callbacks.MLflow has it; empty: MLflow's own settings."""
+    """The MLflow run of the job, as shoal.callbacks.MLflow sets it; empty: its own settings."""
 
     tracking_uri: str
     experiment: str
@@ -157,7 +157,7 @@ class Mlflow:
 
     @classmethod
     def from_message(cls, message: pb.MlflowRun) -> Mlflow:
-        """What the describing worker found in callbacks()."""
+        """Return the settings that the describing worker found in callbacks()."""
         return cls(message.tracking_uri, message.experiment, message.run_name, dict(message.tags))
 
 
@@ -178,7 +178,7 @@ class Rules:
 
     @classmethod
     def from_message(cls, message: pb.TrainingRules) -> Rules:
-        """What the describing worker found in callbacks()."""
+        """Return the rules that the describing worker found in callbacks()."""
         plateau = None
         if message.HasField("plateau"):
             best = Best.from_message("ReduceLROnPlateau", message.plateau.best)
@@ -206,10 +206,10 @@ class Rules:
 
     @property
     def watch(self) -> bool:
-        """Whether any of them looks at evaluations."""
+        """True if any of the rules looks at evaluations."""
         return bool(self.early_stopping or self.checkpoint or self.export or self.plateau)
 
     def reason(self, results: Sequence[EvaluationResult]) -> str | None:
-        """Why training ends after these evaluations. Raises UnknownMetricError."""
+        """The reason why training ends after these evaluations. Raises UnknownMetricError."""
         reasons = (rule.reason(results) for rule in self.early_stopping)
         return next((reason for reason in reasons if reason is not None), None)

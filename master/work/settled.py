@@ -23,10 +23,10 @@ from shoal.master.work.units import Span
 
 @dataclass(frozen=True)
 class _Before:
-    """What was so before a server lost everything that is settled.
+    """The state before a server lost everything that is settled.
 
-    since: how many checkpoints had been begun then. counted, upto, base: of that server, as in
-    Settled. gone, come: differences that this has ended and made.
+    since: the number of checkpoints that had been begun then. counted, upto, base: the values of
+    that server, as in Settled. gone, come: the differences that the loss ended and made.
     """
 
     since: int
@@ -39,9 +39,9 @@ class _Before:
 
 
 class Settled:
-    """What counts of settled leases, and where servers do not have it.
+    """The records that count by settled leases, and the differences of the servers from them.
 
-    differences: where some server has records not as often as they count.
+    differences: records that some server has more or less often than they count.
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class Settled:
         return found
 
     def intervals(self) -> list[Interval]:
-        """What of the training records is in every checkpoint, as "trained" and "touched"."""
+        """Return the training records in every checkpoint, as "trained" and "touched" intervals."""
         found = [Interval("trained", epoch, span) for epoch, span in self._spans()]
         repeated = {(each.epoch, each.span) for each in self.differences if each.kind == "repeated"}
         return found + [
@@ -195,7 +195,10 @@ class Settled:
 
 
 def _elsewhere(difference: Difference, server: int, servers: int) -> list[Difference]:
-    """What of a difference is not on this server of so many, which may be another number."""
+    """Return the part of a difference that is not on this server, among `servers` servers.
+
+    The difference may be of another number of servers.
+    """
     if difference.servers == servers:
         return [] if difference.server == server else [difference]
     parts = math.lcm(difference.servers, servers)

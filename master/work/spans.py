@@ -1,6 +1,6 @@
-"""What became of each record, from intervals: exact, however many records there are.
+"""The fate of each record, from intervals: exact, however many records there are.
 
-Owns the arithmetic of the audit. What an interval means is said by who adds it.
+Owns the arithmetic of the audit. The caller that adds an interval decides its meaning.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Fate:
 
     @property
     def trained(self) -> int:
-        """How often they count as trained."""
+        """The number of times that the records count as trained."""
         return self.counts["trained"] - self.counts["lost"]
 
 

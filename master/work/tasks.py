@@ -100,7 +100,7 @@ class TaskBoard:
 
     @property
     def all_known(self) -> bool:
-        """Whether no source can come that would be trained on."""
+        """True if no source can come that would be trained on."""
         return self._complete or self._epochs.ends_early
 
     def extend(self, sources: Sequence[Source], *, complete: bool) -> None:
@@ -180,7 +180,7 @@ class TaskBoard:
                 yield Interval("planned", epoch, span)
 
     def waits(self, task_id: int) -> bool:
-        """Whether the task of this id was never given out."""
+        """True if the task of this id was never given out."""
         queued = any(task.id == task_id for task in (*self._lost, *self._requeued))
         return queued or self._queue.waits(task_id) or task_id >= self._next_id.next
 
@@ -195,14 +195,14 @@ class TaskBoard:
 
     @property
     def finished(self) -> bool:
-        """Whether no record is pending, or to be trained, and no task leased."""
+        """True if no record is pending, or to be trained, and no task is leased."""
         if self._leases or self._lost:
             return False
         return self._stopped or (self.all_known and not self.ledger().pending)
 
     @property
     def all_leased(self) -> bool:
-        """Whether no task is left to be taken, unless a dead worker's comes back."""
+        """True if no task is left to take, unless the task of a dead worker comes back."""
         if self._lost:
             return False
         if self._stopped:
@@ -211,12 +211,12 @@ class TaskBoard:
 
     @property
     def _another_epoch(self) -> bool:
-        """Whether something comes behind what was opened."""
+        """True if more epochs or sources may follow the opened epoch."""
         return not self.all_known or self.epoch + 1 < self._epochs.count
 
     @property
     def between_epochs(self) -> bool:
-        """Whether the next task that is taken is the first one of another epoch."""
+        """True if the next task to be taken is the first one of another epoch."""
         return self._epoch_given_out and not (self._lost or self._stopped)
 
     @property
@@ -225,7 +225,7 @@ class TaskBoard:
         return nothing and self.all_known and self._another_epoch
 
     def more_than(self, count: int) -> bool:
-        """Whether more than `count` tasks of this epoch and the next can still be taken."""
+        """True if more than `count` tasks of this epoch and the next can still be taken."""
         left = len(self._lost)
         if self._stopped:
             return left > count
@@ -316,9 +316,9 @@ class TaskBoard:
         done_by_any: int,
         judge: Callable[[Task, Span], Sequence[Task]],
     ) -> Task | None:
-        """As `give_back`, of a task that failed. judge: gives what of it to give out again.
+        """Take a failed task back, as `give_back` does. judge: returns the tasks to give out again.
 
-        Returns what is given up where `judge` gives nothing; it counts as failed.
+        Returns the task that is given up, which counts as failed, if `judge` returns none.
         """
         task = self._leases[task_id].task
         rest = self._take_back(task_id, done_by_all, done_by_any)
@@ -419,12 +419,12 @@ class TaskBoard:
 
     @property
     def given_up(self) -> Sequence[Interval]:
-        """As of `Account`."""
+        """The records that were given up, as `Account` has them."""
         return self._account.given_up
 
     @property
     def taken_back(self) -> list[Interval]:
-        """As of `Account`."""
+        """The records that were taken back, as `Account` has them."""
         return self._account.taken_back
 
     def check(self) -> None:

@@ -83,7 +83,7 @@ class TrainingQueue:
 
     @property
     def records(self) -> int:
-        """Of all tasks."""
+        """The number of records in all tasks."""
         waiting = sum(task.records for task in self._front)
         return waiting + sum(batch.records(*part) for batch, *part in self._left())
 
@@ -154,7 +154,7 @@ class TrainingQueue:
                 batch.cut[place] = by(batch.at(place))
 
     def waits(self, task_id: int) -> bool:
-        """Whether the task of this id was never given out."""
+        """True if the task of this id was never given out."""
         if any(task.id == task_id for task in self._front):
             return True
         for batch, begin, end in self._left():

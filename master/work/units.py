@@ -46,7 +46,7 @@ class Source:
 
     @classmethod
     def from_message(cls, message: pb.Source) -> Source:
-        """What the wire says of it; without units that do not hold its records."""
+        """The source that a message describes, without units that do not hold its records."""
         units = tuple(zip(message.units[::2], message.units[1::2], strict=False))
         if sum(each * times for each, times in units) != message.records:
             units = ()
@@ -153,7 +153,7 @@ class Task:
 
 
 class Duty(enum.Enum):
-    """What a worker does while training goes on, with --evaluation-workers."""
+    """The duty of a worker while training goes on, with --evaluation-workers."""
 
     ALL = "all"  # whatever is to be done
     TRAINING = "training"  # not evaluations: others do them
@@ -162,9 +162,9 @@ class Duty(enum.Enum):
 
 @dataclass(frozen=True)
 class Requester:
-    """Who asks for a task: a worker's index, and whether others are at work, and will ask.
+    """A worker that asks for a task: its index, and whether others are at work and will ask.
 
-    exports: whether it may get an export, for which no rows may move between servers.
+    exports: whether it may get an export, during which no rows may move between servers.
     """
 
     worker: int = -1
@@ -199,7 +199,7 @@ class TaskQueue:
 
     @property
     def finished(self) -> bool:
-        """Whether every task has been completed."""
+        """True if every task has been completed."""
         return not self._waiting and not self._leased
 
     @property
@@ -214,16 +214,16 @@ class TaskQueue:
 
     @property
     def under_way(self) -> bool:
-        """Whether a worker is at one of them."""
+        """True if a worker holds one of the tasks."""
         return bool(self._leased)
 
     @property
     def all(self) -> list[Task]:
-        """Those that are not done."""
+        """Return the tasks that are not done."""
         return [*self._leased.values(), *self._waiting]
 
     def leases(self, task_id: int) -> bool:
-        """Whether the task is one of these and given out."""
+        """True if the task is one of these and given out."""
         return task_id in self._leased
 
     def take(self, requester: Requester = ANYBODY) -> Task | None:

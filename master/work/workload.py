@@ -1,8 +1,8 @@
-"""What there is to do in a job, by kind: the tasks of each phase, given out and taken back.
+"""The work of a job by kind: the tasks of each phase, given out and taken back.
 
-Owns the tasks and their counts, from what a worker found the data to be. When a phase begins
-and ends is phase_machine.py's, what an outcome leads to task_outcomes.py's, who holds a task
-leases.py's. No I/O, no clock.
+Owns the tasks and their counts, from the description of the data by a worker. phase_machine.py
+begins and ends the phases, task_outcomes.py handles the outcomes, leases.py knows the holder of
+each task. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Workload:
 
     @property
     def exporting(self) -> bool:
-        """Whether a worker is at the one task of a phase."""
+        """True if a worker holds the one task of a phase."""
         return self._queue.under_way
 
     @property
@@ -161,7 +161,7 @@ class Workload:
         return self.evaluations.results
 
     def finished(self, phase: Phase) -> bool:
-        """Whether the tasks of a phase are done."""
+        """True if the tasks of a phase are done."""
         if phase == Phase.TRAINING:
             return self.trained and self.follow_ups.idle
         if phase == Phase.EVALUATING:
@@ -178,7 +178,7 @@ class Workload:
 
     @property
     def trained(self) -> bool:
-        """Whether all training tasks are done."""
+        """True if all training tasks are done."""
         return self.board.finished
 
     # ------------------------------------------------------------ making
@@ -253,7 +253,7 @@ class Workload:
         return any(source.records for source in self._prediction)
 
     def _may_be_empty(self, kind: str) -> bool:
-        """Whether it is no error that there is nothing to read: nothing may be new."""
+        """True if having nothing to read is no error: the data may hold nothing new."""
         return kind == TRAINING and self._config.leaves_out_trained
 
     def _no_records(self, kind: str) -> Failure:
@@ -269,7 +269,7 @@ class Workload:
     def _compare(
         self, data: outcomes.DataDescribed, note: Callable[[str], object]
     ) -> Failure | None:
-        """Why a job that is resumed cannot go on with the data that there is now."""
+        """The reason why a resumed job cannot go on with the present data; None if it can."""
         known = {source.name: source for source in self.board.sources}
         waiting = self.description.names(TRAINING)
         now = {source.name for source in data.training}
@@ -355,7 +355,7 @@ class Workload:
 
     @property
     def _describes(self) -> bool:
-        """Whether one more worker should describe sources, although it could train."""
+        """True if one more worker should describe sources, although it could train."""
         if not self.description.waiting:
             return False
         workers = self._config.num_workers
@@ -374,7 +374,7 @@ class Workload:
 
     @property
     def _ends_epoch(self) -> bool:
-        """Whether the model is to be evaluated before the first task of the next epoch."""
+        """True if the model is to be evaluated before the first task of the next epoch."""
         if self._config.evaluation_steps > 0 or not self._config.validation_data:
             return False
         if not self.board.between_epochs or self._evaluated_epoch == self.epoch:
@@ -425,7 +425,7 @@ class Workload:
             self.progress_of(task.id, records_done)
 
     def progress_of(self, task_id: int, records_done: int) -> None:
-        """As `progress`, for a task of which only the id is known. Raises KeyError."""
+        """Note progress as `progress` does, for a task known only by its id. Raises KeyError."""
         if records_done:
             self.board.progress(task_id, records_done)
             self.copies.progressed(task_id, records_done)
