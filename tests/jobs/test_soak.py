@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.chaos.faults import Kill, Leave, Scale, Target, When
+from shoal.chaos.watcher import Watcher
 
 # tox tests the wheel, beside which the benchmarks are not.
 soak = pytest.importorskip("benchmarks.soak")
@@ -26,21 +27,38 @@ def test_two_days_with_moves_and_a_damaged_list_leave_every_row_exact(tmp_path, 
     drawn = soak.configuration
     capped = {"table": "records.max_rows=800", "event_time": "record:s", "order": "time"}
     fixed = capped | {"epochs": 1, "workers": "1", "servers": "2", "checkpoint_steps": 50}
-    # Steps for all of them and time to spare, however late a fault comes on a busy machine.
-    fixed |= {"batch_size": 5, "evaluation_steps": 80}
+    fixed |= {"batch_size": 8, "evaluation_steps": 80}
     fixed |= {"model_def": "paced.custom_model", "model_zoo": str(ZOO)}
 
     def configuration(seed, jobs, day):
         return dataclasses.replace(drawn(1, jobs, day), **fixed, durability="log", log_place="file")
 
+    # However late a fault comes on a busy machine: training waits for all of them.
+    done = tmp_path / "done"
+    monkeypatch.setenv("PACED_UNTIL", str(done))
+    note, start = Watcher._note, Watcher.start
+
+    def noted(watcher, action):
+        note(watcher, action)
+        if sum(each.at is not None for each in watcher.actions) == len(FAULTS):
+            done.touch()
+
+    def started(watcher, *arguments):
+        done.unlink(missing_ok=True)
+        return start(watcher, *arguments)
+
+    monkeypatch.setattr(Watcher, "_note", noted)
+    monkeypatch.setattr(Watcher, "start", started)
     monkeypatch.setattr(soak, "configuration", configuration)
     monkeypatch.setattr(soak, "days_of", lambda seed: 2)
     monkeypatch.setattr(soak, "faults_of", lambda *_: FAULTS)
     monkeypatch.setattr(soak, "BETWEEN", 1.0)
     monkeypatch.setattr(soak, "LEFT_BY_A_DAY", ("trained",))
-    entries = soak.series(1, tmp_path, 6, {})
+    (tmp_path / "jobs").mkdir()
+    entries = soak.series(1, tmp_path / "jobs", 6, {})
     assert [each["problems"] for each in entries] == [[], []]
     kinds = sum((Counter(each["kinds"]) for each in entries), Counter())
-    assert kinds["scale"] == kinds["leave"] == kinds["kill"] == 2
+    told = [each["done"] for each in entries]
+    assert kinds["scale"] == kinds["leave"] == kinds["kill"] == 2, told
     assert "trained.json.gz" in entries[1]["between"]
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "jobs").iterdir()) == []
