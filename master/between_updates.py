@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.005
 
 
 class BetweenUpdates:
-    """Of one job with --sync. ending: set when it has ended."""
+    """The moments between updates of one job with --sync. ending: set when the job has ended."""
 
     def __init__(self, job: SharedJob, ending: threading.Event) -> None:
         self._job = job

@@ -32,7 +32,7 @@ it looks each minute."""
 
 
 class JobCertificates:
-    """Of the job that `config` describes. folder: where the master's own are mounted."""
+    """The certificates of the job in `config`. folder: where the master's own are mounted."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class JobCertificates:
         return own
 
     def _create(self, secret: manifests.Manifest) -> bool:
-        """Whether it was not there yet."""
+        """Create a Secret; returns False if it is there already."""
         options = {"_request_timeout": CALL_SECONDS}
         try:
             self._core.create_namespaced_secret(self._namespace, secret, **options)

@@ -89,9 +89,9 @@ class JobObjects:
             self.keep()
 
     def budget(self, available: int, version: tuple[int, int]) -> bool:
-        """Have whoever drains nodes leave so many servers running.
+        """Set the disruption budget: draining nodes leaves `available` servers running.
 
-        Returns whether there was a budget that somebody has deleted.
+        Returns True if somebody has deleted an earlier budget.
 
         version: of the cluster.
         """
@@ -133,7 +133,7 @@ class JobObjects:
         return create(self._namespace, manifest, **self._options), True
 
     def _own_pods(self) -> None:
-        """Have the job's servers and workers have this ConfigMap as their controller."""
+        """Make this ConfigMap the controller of the pods of the job's servers and workers."""
         listed = self._core.list_namespaced_pod(
             self._namespace,
             label_selector=f"{JOB_LABEL}={self._name},{ROLE_LABEL} in (ps,worker)",

@@ -62,10 +62,10 @@ def leave_when_told_to_end(
     *,
     lingers: bool,
 ) -> None:
-    """Have SIGTERM end this process without ending the job.
+    """Make SIGTERM end this process without ending the job.
 
-    A drained node tells master and servers to end at the same time. To replace what ends is left to
-    the next master.
+    A drained node tells master and servers to end at the same time. The next master replaces the
+    servers and workers that end.
 
     remove_pods: tells the pods of servers and workers to end. lingers: whether the process waits
     until no server waits for a checkpoint or a move any more: a later master finds them.
