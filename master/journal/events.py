@@ -1,4 +1,4 @@
-"""What has changed a job, as values that can be written down, and done again.
+"""The events that changed a job, as values that can be written down and replayed.
 
 An event is one call of a method of job.py that changed the job's state, with its
 arguments. Doing the events of a journal again, in order, on a new job of the same
@@ -98,7 +98,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What was given to `encode`; sequences come back as tuples."""
+    """The value that was given to `encode`; sequences come back as tuples."""
     if isinstance(value, list):
         return tuple(decode(each) for each in value)
     if not isinstance(value, dict):
