@@ -42,7 +42,7 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class KeepLog:
-    """What a pod has written is to be kept, as it is about to go."""
+    """An instruction to keep a pod's log, as the pod is about to go."""
 
     start: Start
 
@@ -110,7 +110,7 @@ class Pods:
         return {process.index: node for process, node in self._nodes.items() if process in wanted}
 
     def wanted(self, start: Start) -> bool:
-        """Whether a pod of this start is to be created."""
+        """True if a pod of this start is to be created."""
         tracked = self._tracked.get(start)
         return tracked is not None and not tracked.created
 
@@ -258,10 +258,10 @@ class Pods:
 
     @property
     def unsure(self) -> bool:
-        """Whether a pod is not in the list although it may have been there before.
+        """True if a pod is not in the list although it may have been there before.
 
-        It may also have come and gone meanwhile, which a watch that begins at the list
-        would not tell.
+        The pod may also have come and gone meanwhile; a watch that begins at the list would
+        not tell.
         """
         return not self._created_since.isdisjoint(self._tracked)
 
