@@ -51,7 +51,7 @@ class BetweenUpdates:
             self._job.apply(lambda job, _: job.updates.hold_back(False))
 
     def check(self, held: Iterable[pb.GradientId]) -> None:
-        """Raises MovingError if servers hold a gradient that may still be applied."""
+        """Raise MovingError if servers hold a gradient that may still be applied."""
         found = {Gradient(WorkerId(g.worker), g.incarnation, g.number) for g in held}
         # One that came too late is let go of with the next update.
         waiting = found - self._job.apply(lambda job, _: job.updates.dropped)

@@ -82,7 +82,7 @@ class Servers:
 
     @property
     def all(self) -> dict[ServerId, Place]:
-        """Both."""
+        """All servers: routed and joining."""
         return {**self.routed, **self.joining}
 
 
@@ -93,7 +93,7 @@ class Between(Protocol):
         """Enter at such a moment, which lasts until the end."""
 
     def check(self, held: Iterable[pb.GradientId]) -> None:
-        """Raises MovingError if these, which servers hold, say that it is none."""
+        """Raise MovingError if these gradients, which servers hold, may still be applied."""
 
 
 class Always:

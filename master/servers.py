@@ -67,7 +67,7 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, member: ServerMember) -> Place:
-        """That of a server of the job."""
+        """The place of a server of the job."""
         here = member.state == ProcessState.ALIVE
         return cls(member.address, member.incarnation if here else None)
 
@@ -100,7 +100,7 @@ class ServerConnections:
         self._connections: dict[ServerId, tuple[int, Connection]] = {}
 
     def connection(self, server: ServerId, place: Place) -> Connection:
-        """That of the newest incarnation of a server, which is at a place."""
+        """The connection to the newest incarnation of a server, which is at a place."""
         with self._lock:
             newest, connection = self._connections.get(server, (-1, None))
             # Of a caller that has not heard of the newest one yet, too.

@@ -136,7 +136,7 @@ class Stacks:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Raises WireError(BAD_REQUEST) where enough others ask."""
+        """Count a request while it is answered. Raises WireError(BAD_REQUEST) if too many ask."""
         # One who has gone, as by Ctrl-C, is answered to the end.
         if not self._free.acquire(blocking=False):
             raise WireError(

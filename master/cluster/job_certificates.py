@@ -56,7 +56,7 @@ class JobCertificates:
         return self._mounted() or self._made()
 
     def _mounted(self) -> Identity | None:
-        """That of an earlier master of this Job; None without."""
+        """The identity that an earlier master of this Job made; None if there is none."""
         try:
             # Written last into the folder by whom it is: the other files are there, too.
             if (self._folder / certificates.JOB_UID_FILE).read_text() != self._job_uid:
@@ -66,10 +66,10 @@ class JobCertificates:
         return Identity.load(self._folder, Caller(self._config.job_id, MASTER, 0))
 
     def _made(self) -> Identity:
-        """A new one, of a new authority.
+        """A new identity, of a new authority.
 
-        The Secret of the master comes last: where it is, all are. What a master has left that was
-        killed before is of another authority, and goes with the Job.
+        The Secret of the master comes last: if it is there, all are. Secrets left by a master that
+        was killed before are of another authority, and go with the Job.
         """
         from shoal.security.authority import Authority, issued  # late: only the first master has to
 

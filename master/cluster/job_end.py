@@ -1,4 +1,4 @@
-"""The end of a master in its pod: what Kubernetes, and who watches its Job, is to make of it.
+"""The end of a master in its pod, as Kubernetes and the watchers of its Job see it.
 
 The Job is Complete if the job has come to its end as it should, and Failed if not: workflow
 engines look at nothing else. A container that ends with an error is started again by its

@@ -1,9 +1,9 @@
 """The choice of a job's master: the decisions about its Lease, without I/O.
 
 lease_keeper.py makes the requests. A Lease is taken by a write that names the version that was
-read, so of two masters one is refused. Whoever holds it counts from the moment at which it
-asked for its last write; whoever waits, from the moment at which it had the answer that showed
-that write. So the holder gives up first, whatever the clocks of the two machines say.
+read, so of two masters one is refused. The holder counts from the moment at which it asked for
+its last write; a waiting master, from the moment at which it had the answer that showed that
+write. So the holder gives up first, whatever the clocks of the two machines say.
 """
 
 from __future__ import annotations

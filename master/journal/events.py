@@ -4,9 +4,9 @@ An event is one call of a method of job.py that changed the job's state, with it
 arguments. Doing the events of a journal again, in order, on a new job of the same
 configuration makes the same job. No I/O; the file is journal.py's.
 
-What workers tell all the time (records done, versions, clocks) makes no event: the next
-event carries what was heard since the one before it. What will be heard again anyway
-(loss, stage times, the servers' status) is not kept.
+The constant reports of workers (records done, versions, clocks) make no event: the next
+event carries the reports since the one before it. Reports that will come again anyway
+(loss, stage times, the servers' status) are not kept.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class Segment:
         return header, begin
 
     def _foreign(self, writer: str, error: Exception) -> UserError:
-        """It is whole, and not as this version of shoal writes it."""
+        """The error for a whole segment that is not as this version of shoal writes it."""
         which = f"shoal {writer}" if writer else "another version of shoal"
         why = str(error) if isinstance(error, UserError) else repr(error)
         return UserError(

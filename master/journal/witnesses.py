@@ -63,7 +63,7 @@ class Witnesses:
             self._waits_for.discard(start)
 
     def compare(self, who: str, seen: pb.JournalPosition) -> None:
-        """Raises UserError unless the journal has what `who` has seen."""
+        """Raise UserError unless the journal has what `who` has seen."""
         if not seen.number:
             return
         last = self._journal.position
