@@ -1,8 +1,8 @@
 """A moment without gradients, for a move of slots under --sync.
 
 Nobody begins to compute a gradient until the move's end, and what is being computed is applied
-first: then no server holds a gradient whose rows would have to move with it. Owns that wait; who
-computes for which update is job/updates.py's.
+first: then no server holds a gradient whose rows would have to move with it. Owns that wait;
+job/updates.py decides which worker computes for which update.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Fences: every server is to refuse a worker that is over, and to say what it has of it.
+"""Fences: every server must refuse a worker that is over, and tell its last push.
 
 One thread asks all servers for all workers at the same time, however many died at once, and
 shares nothing with checkpoints. A server that is not there is not called: before it answers a
 worker it registers, and learns which workers are over (`Membership.fences`), so none of these can
-push to it. It is asked once it has registered, since only it knows what it has. What a server said
-holds for that incarnation of it: the next one may have less, and is asked anew. Owns the asking;
-what follows from the answers is the job's.
+push to it. It is asked once it has registered, since only it knows its pushes. An answer holds for
+that incarnation of the server: the next one may have less, and is asked anew. Owns the asking; the
+job draws the conclusions from the answers.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def main(config_folder: Path, resume: str) -> None:
 
 
 class _Pod:
-    """The master's pod, and what is its to do in the cluster."""
+    """The master's pod, and its duties in the cluster."""
 
     def __init__(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
         self.config, self.templates = config, templates

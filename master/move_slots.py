@@ -1,11 +1,11 @@
 """Moving routing slots: the calls to the servers, and their order.
 
-The servers that have the slots send rows in rounds, each what changed since the round before, while
-training goes on. Then no server takes pushes; what one of them has of a worker's push the others
-let in, so that each push is on all servers or on none; and a last round follows. The master's word
-in the journal decides the move. From then on the new table holds, whoever dies; until then the old
-one does. Owns that order. When, and what follows, is job/moves.py's; what servers do is
-ps/moving.py's.
+The servers that have the slots send rows in rounds, in each the rows that changed since the round
+before, while training goes on. Then no server takes new pushes; a push that one of them has is let
+in by the others, so that each push is on all servers or on none; and a last round follows. The
+master's word in the journal decides the move. From then on the new table holds, even if a process
+dies; until then the old one does. Owns that order. job/moves.py decides when to move and what
+follows; ps/moving.py does the servers' part.
 """
 
 from __future__ import annotations

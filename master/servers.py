@@ -138,7 +138,7 @@ class ServerConnections:
         request: Request,
         deadline: float,
     ) -> Reply:
-        """A call that is not tried again: whoever made it decides what then.
+        """A call that is not tried again: its caller decides how to go on.
 
         Raises WireError, PeerUnavailableError.
         """

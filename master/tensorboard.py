@@ -1,7 +1,7 @@
 """--tensorboard-dir: the figures of a job over time as event files, for TensorBoard.
 
-Owns the files and the names of what is in them. The figures are job/sample.py's, when they are
-written recorder.py's. No TensorFlow is needed.
+Owns the files and the names in them. job/sample.py makes the figures; recorder.py decides when they
+are written. No TensorFlow is needed.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ def look_after(
 ) -> None:
     """Keep the objects until `ended`, on the caller's thread; `tell` is told what was missing.
 
-    available: gives that of JobObjects.budget, whose version this is, too. show: has the Job show
-    how the job goes, by the same API.
+    available, version: as JobObjects.budget takes them. show: shows on the Job how the job goes,
+    by the same API.
     """
     told = ""
     while not ended.wait(LOOK_SECONDS):

@@ -1,7 +1,7 @@
 """A master whose pod is told to end: a node is drained, the pod is deleted, or its Job suspended.
 
-Owns what is done before the process leaves the job to the master that comes next, if one does: the
-job may be about to be deleted.
+Owns the steps before the process leaves the job to the next master, if one comes: the job may be
+about to be deleted.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ class Report:
     """The report of `shoal audit`.
 
     unprotected: with --durability=log, when no log protected a server's updates, and that it
-        did again, in words. ranges: where a server has records not as often as they count, as
-        `ranges_of` gives them. problems: what is unaccounted for, in words.
+        did again, in words. ranges: records that a server has not as often as they count, as
+        `ranges_of` gives them. problems: the gaps in the account, in words.
     """
 
     job: str

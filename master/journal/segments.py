@@ -1,6 +1,6 @@
 """The files of a journal: reading them, checking them, compressing them.
 
-Owns what is believed of a damaged file: a record that ends with its file, or in nothing but zeros,
+Owns the reading of a damaged file: a record that ends with its file, or in nothing but zeros,
 was being written when the machine stopped. Nobody was answered because of it, and it is left out.
 Anything else is damage. records.py has the form of the bytes; journal.py decides when a segment is
 begun.

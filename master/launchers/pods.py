@@ -1,7 +1,7 @@
-"""A job's pods: what is to be created and deleted, and what follows from an observed pod.
+"""A job's pods: which to create and to delete, and the events that follow from an observed pod.
 
 Fed with wishes and with what the cluster shows; yields actions and launcher events.
-No I/O, no lock, no clock: pod_launcher.py does what is said here.
+No I/O, no lock, no clock: pod_launcher.py executes the actions.
 
 A pod's name has no incarnation, so a new start waits until the pod before is gone.
 """
@@ -81,7 +81,7 @@ class _Tracked:
 
 
 class Pods:
-    """The pods of one job. Every method returns what is to be done now, in order.
+    """The pods of one job. Every method returns the actions to take now, in order.
 
     memory_steps: how often a process that ran out of memory may be given more.
     """
