@@ -48,7 +48,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Seen:
-    """The state that leads to Events. starts: by server, the starts after which it was ready again.
+    """The state of a job that leads to Events. starts: by server, the incarnations started.
 
     unprotected: servers whose updates no log protects.
     """
