@@ -1,8 +1,8 @@
 """A moment without gradients, for a move of slots under --sync.
 
 Nobody begins to compute a gradient until the move's end, and what is being computed is applied
-first: then no server holds a gradient whose rows would have to move with it. Owns that wait; who
-computes for which update is job/updates.py's.
+first: then no server holds a gradient whose rows would have to move with it. Owns that wait;
+job/updates.py decides which worker computes for which update.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.005
 
 
 class BetweenUpdates:
-    """Of one job with --sync. ending: set when it has ended."""
+    """The moments between updates of one job with --sync. ending: set when the job has ended."""
 
     def __init__(self, job: SharedJob, ending: threading.Event) -> None:
         self._job = job
@@ -51,7 +51,7 @@ class BetweenUpdates:
             self._job.apply(lambda job, _: job.updates.hold_back(False))
 
     def check(self, held: Iterable[pb.GradientId]) -> None:
-        """Raises MovingError if servers hold a gradient that may still be applied."""
+        """Raise MovingError if servers hold a gradient that may still be applied."""
         found = {Gradient(WorkerId(g.worker), g.incarnation, g.number) for g in held}
         # One that came too late is let go of with the next update.
         waiting = found - self._job.apply(lambda job, _: job.updates.dropped)

@@ -99,7 +99,7 @@ class ClientService:
         return pb.ScaleJobReply()
 
     def _check_certified(self, most: int | None, wanted: int, what: str, flag: str) -> None:
-        """Raises WireError if more are wanted than have certificates; most: None for no limit."""
+        """Raise WireError if more are wanted than have certificates; most: None for no limit."""
         name = self._job.config.job_name
         if most is not None and wanted > most:
             raise WireError(

@@ -1,6 +1,6 @@
-"""What a master finds in its cluster when it starts: another job's files, or its own pods.
+"""The files of another job, or its own pods, that a master finds in its cluster as it starts.
 
-Owns what is to be done with them before the job begins. in_cluster.py runs the job.
+Owns their handling before the job begins. in_cluster.py runs the job.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ POLL_SECONDS = 0.5
 def take_folder(
     folder: JobFolder, config: JobConfig, *, resume: bool, runs: Callable[[str], bool]
 ) -> None:
-    """Have the job folder be this job's, with its configuration in it.
+    """Take over the job folder for this job, and write its configuration there.
 
-    It is on a volume that outlives jobs: what an earlier one left is replaced with
-    --overwrite only.
+    The folder is on a volume that outlives jobs: the files of an earlier job are replaced
+    with --overwrite only.
 
     runs: whether a job of another name has a master.
 
-    Raises UserError if it is another's, runs, or if there is no job to be resumed.
+    Raises UserError if another job owns the folder or runs there, or there is no job to resume.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
     if resume and not folder.journal.is_dir():
@@ -64,7 +64,7 @@ def take_folder(
 
 
 def _of(folder: JobFolder, name: str) -> str | None:
-    """What job.json of the job whose folder it is says of `name`; None if it is nobody's."""
+    """The value of `name` in the folder's job.json; None if no job.json can be read there."""
     try:
         # Not by JobConfig: it would refuse the file of another version of shoal.
         return str(json.loads(folder.config.read_text()).get(name, ""))

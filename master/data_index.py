@@ -1,4 +1,4 @@
-"""What workers told of the sources that they described, kept for those that read them.
+"""The index of each source that a worker described, kept for the workers that read it.
 
 An index says where the records of a file begin. It may be large, and decides nothing, so it is in
 no event of the journal but in files of the job folder beside it: one for each report of a worker.
@@ -28,7 +28,7 @@ _MAGIC = b"SHI1"
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the index of a source is. source: all else that was told of it."""
+    """The place of a source's index on disk. source: the rest of the worker's report on it."""
 
     path: Path
     begin: int
@@ -97,13 +97,13 @@ class DataIndex:
             self._note(path, head, _HEAD.size + len(packed))
 
     def stamps(self, data: str) -> dict[str, str]:
-        """What tells the versions of the sources that are known, by name; "" where nothing does."""
+        """The stamps that tell the versions of the known sources, by name; "" without a stamp."""
         with self._lock:
             places = {name: place for (kind, name), place in self._places.items() if kind == data}
         return {name: pb.Source.FromString(each.source).stamp for name, each in places.items()}
 
     def get(self, data: str, name: str) -> pb.Source | None:
-        """What is known of a source, with its index; None if nothing is."""
+        """The known description of a source, with its index; None if there is none."""
         with self._lock:
             place = self._places.get((data, name))
         if place is None:

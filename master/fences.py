@@ -1,11 +1,11 @@
-"""Fences: every server is to refuse a worker that is over, and to say what it has of it.
+"""Fences: every server must refuse a worker that is over, and tell its last push.
 
 One thread asks all servers for all workers at the same time, however many died at once, and
 shares nothing with checkpoints. A server that is not there is not called: before it answers a
 worker it registers, and learns which workers are over (`Membership.fences`), so none of these can
-push to it. It is asked once it has registered, since only it knows what it has. What a server said
-holds for that incarnation of it: the next one may have less, and is asked anew. Owns the asking;
-what follows from the answers is the job's.
+push to it. It is asked once it has registered, since only it knows its pushes. An answer holds for
+that incarnation of the server: the next one may have less, and is asked anew. Owns the asking; the
+job draws the conclusions from the answers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEVER_PUSHED = AppliedPush(0, 0, 0)
 
 @dataclass(frozen=True)
 class Said:
-    """What a server has of a worker. incarnation: which said so; None: none was ever there."""
+    """A worker's last push that a server has. incarnation: the server's; None: it never ran."""
 
     incarnation: int | None
     push: AppliedPush
@@ -58,7 +58,7 @@ class _Answer:
 
 @dataclass
 class _Asked:
-    """How far a fence is. again: the servers that did not answer, to be asked once more."""
+    """The progress of a fence. again: the servers that did not answer, to be asked once more."""
 
     answers: dict[ServerId, Said] = field(default_factory=dict)
     under_way: set[ServerId] = field(default_factory=set)
@@ -90,7 +90,7 @@ class Fences:
         self._thread = threading.Thread(target=self._run, name="fences", daemon=True)
 
     def submit(self, fence: FenceWorker) -> None:
-        """Have all servers refuse a worker. Not by two threads at once."""
+        """Make all servers refuse a worker. Two threads must not call this at once."""
         if self._thread.ident is None:
             self._thread.start()
         self._inbox.put(fence)
@@ -121,7 +121,7 @@ class Fences:
                 self._failed(error)
 
     def _next(self) -> list[FenceWorker | _Answer | None]:
-        """What has come; waits for something if there is nothing, but not beyond the next look."""
+        """The new events; waits for one, but not beyond the next look while a fence is pending."""
         events: list[FenceWorker | _Answer | None] = []
         with contextlib.suppress(queue.Empty):
             events.append(self._inbox.get(timeout=ASK_SECONDS if self._pending else None))

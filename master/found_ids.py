@@ -1,4 +1,4 @@
-"""What the servers have of one id, which the master asks the one that has it.
+"""The state of one id, which the master asks of the server that has it.
 
 A client has no certificate that servers accept; the master has.
 """
@@ -53,7 +53,7 @@ class FoundIds:
 
 
 def _where(job: Job, server: ServerId) -> tuple[str, Place | None]:
-    """Why a server cannot be asked, or where it is."""
+    """The reason why a server cannot be asked, "" if it can; and its place."""
     member: ServerMember = job.members.servers[server]
     if member.state == ProcessState.ALIVE:
         return "", Place.of(member)

@@ -106,7 +106,7 @@ def main(config_folder: Path, resume: str) -> None:
 
 
 class _Pod:
-    """The master's pod, and what is its to do in the cluster."""
+    """The master's pod, and its duties in the cluster."""
 
     def __init__(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
         self.config, self.templates = config, templates
@@ -243,15 +243,15 @@ def _run_alone(pod: _Pod, resume: str) -> int:
 
 
 def _wanted(job: Job, _now: float) -> tuple[int, int]:
-    """How many workers are wanted, and how many servers keep logs, now: a job may be scaled."""
+    """The number of workers wanted now, and of servers that keep logs: a job may be scaled."""
     return job.members.workers_wanted, job.moves.routing.dense
 
 
 def left_running(job: Job, nodes: Mapping[int, str]) -> int:
-    """How many servers whoever drains nodes is to leave running: all but those of one node.
+    """The number of servers that draining nodes must leave running: all but those of one node.
 
-    Those that share a node are told to end together, and drain with one checkpoint. Counted are the
-    servers that hold the model now. nodes: by the index of a server.
+    Servers that share a node are told to end together, and drain with one checkpoint. Only servers
+    that hold the model now count. nodes: by the index of a server.
     """
     routing = job.moves.routing
     holding = [index for index in range(routing.servers) if index not in routing.absent]
@@ -260,7 +260,7 @@ def left_running(job: Job, nodes: Mapping[int, str]) -> int:
 
 
 def published(result: str, audit: str | None, job_dir: str, metrics: str = "") -> dict[str, str]:
-    """What the job's ConfigMap says of its end: result.json and audit, as they fit, and metrics.
+    """The job's end for its ConfigMap: result.json and audit, cut to fit, and metrics.
 
     metrics: as ThinnedFile gives them. A ConfigMap that is too large would be refused whole,
     however the job ended. What is left out is said in the result's messages and the audit's text.

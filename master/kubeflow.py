@@ -86,7 +86,7 @@ def _metrics(figures: Mapping[str, float | None]) -> list[dict[str, str]]:
 
 @dataclass(frozen=True)
 class StatusServer:
-    """Where Kubeflow takes reports. authority, token: paths of files; empty for none."""
+    """The Kubeflow server that takes reports. authority, token: paths of files; empty for none."""
 
     url: str
     authority: str = ""

@@ -1,4 +1,4 @@
-"""How busy the cores are on which a job of this machine runs, by Linux's own count."""
+"""The load of the cores on which a job of this machine runs, by Linux's own count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTED = 8
 
 
 def processor_time() -> ProcessorTime | None:
-    """Of the cores that this process may use, since the machine started; None if it is not told."""
+    """The time of this process's cores since the machine started; None if Linux tells none."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:

@@ -49,11 +49,11 @@ def serving_metrics(job: SharedJob, handlers: Handlers, folder: JobFolder) -> It
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is true of a job at one moment, beside its status.
+    """The facts of a job at one moment, beside its status.
 
-    processes: role -> state -> how many. scalings: None without --autoscale. moves: of rows, by
-    outcome. leased: tasks that
-    workers hold. checkpoint_age: seconds, None where none is expected now.
+    processes: role -> state -> count. scalings: None without --autoscale. moves: of rows, by
+    outcome. leased: tasks that workers hold. checkpoint_age: seconds, None if no checkpoint is
+    expected now.
     """
 
     status: pb.JobStatus

@@ -87,7 +87,7 @@ class MetricsFile:
         self._size += len(line)
 
     def _add_columns(self, names: list[str]) -> None:
-        """Have these columns, empty in the rows there are. A reader sees the old file or the new.
+        """Add columns, empty in the rows there are. A reader sees the old file or the new one.
 
         It happens when the file is begun, and with the first evaluation.
         """
@@ -109,7 +109,7 @@ class MetricsFile:
 
 
 def _key(cells: Mapping[str, str]) -> tuple[str, ...]:
-    """What tells the evaluation of a row from others."""
+    """The key that tells the evaluation of a row from others."""
     metrics = [f"{n}={v}" for n, v in sorted(cells.items()) if n.startswith(METRIC) and v]
     return (cells["evaluated_version"], *metrics)
 

@@ -77,16 +77,16 @@ class MlflowRun:
     def add(
         self, when: float, sample: Mapping[str, Any], evaluation: EvaluationResult | None = None
     ) -> None:
-        """Have the figures of a moment written; returns at once.
+        """Queue the figures of a moment to be written; returns at once.
 
         when, sample, evaluation: as EventFiles.add takes them.
         """
         self._rows.append((when, sample, evaluation))
 
     def close(self, phase: Phase, output: str) -> None:
-        """Have what is left written, and the run ended if the job has ended; returns at once.
+        """Start to write the remaining figures, and to end the run if the job has; returns at once.
 
-        phase: of the job. output: of it.
+        phase, output: of the job.
         """
         self._phase, self._output = phase, output
         self._ended.set()

@@ -1,11 +1,11 @@
 """Moving routing slots: the calls to the servers, and their order.
 
-The servers that have the slots send rows in rounds, each what changed since the round before, while
-training goes on. Then no server takes pushes; what one of them has of a worker's push the others
-let in, so that each push is on all servers or on none; and a last round follows. The master's word
-in the journal decides the move. From then on the new table holds, whoever dies; until then the old
-one does. Owns that order. When, and what follows, is job/moves.py's; what servers do is
-ps/moving.py's.
+The servers that have the slots send rows in rounds, in each the rows that changed since the round
+before, while training goes on. Then no server takes new pushes; a push that one of them has is let
+in by the others, so that each push is on all servers or on none; and a last round follows. The
+master's word in the journal decides the move. From then on the new table holds, even if a process
+dies; until then the old one does. Owns that order. job/moves.py decides when to move and what
+follows; ps/moving.py does the servers' part.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MovingError(Error):
 
 @dataclass(frozen=True)
 class Moved:
-    """What has moved. size: bytes. seconds: of all; paused: those for which no push was taken."""
+    """The result of a move. size: bytes. seconds: of all; paused: those that took no push."""
 
     slots: int
     rows: int
@@ -71,9 +71,9 @@ class Moved:
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the servers are at one moment. routed: those that have slots; joining: are to get some.
+    """The places of the servers at one moment. routed: with slots; joining: about to get some.
 
-    over: incarnations of workers that are over, of which no push will come any more.
+    over: incarnations of workers that are over: no push of theirs will come any more.
     """
 
     routed: Mapping[ServerId, Place]
@@ -82,22 +82,22 @@ class Servers:
 
     @property
     def all(self) -> dict[ServerId, Place]:
-        """Both."""
+        """All servers: routed and joining."""
         return {**self.routed, **self.joining}
 
 
 class Between(Protocol):
-    """When no gradient waits for an update, of a job with --sync (between_updates.py)."""
+    """The moments of a --sync job when no gradient waits for an update (between_updates.py)."""
 
     def quiet(self) -> AbstractContextManager[None]:
         """Enter at such a moment, which lasts until the end."""
 
     def check(self, held: Iterable[pb.GradientId]) -> None:
-        """Raises MovingError if these, which servers hold, say that it is none."""
+        """Raise MovingError if these gradients, which servers hold, may still be applied."""
 
 
 class Always:
-    """Of a job without updates."""
+    """The moments of a job without updates: any moment is one."""
 
     def quiet(self) -> AbstractContextManager[None]:
         """Enter at once."""
@@ -179,7 +179,10 @@ class SlotMover:
     def _end_move(
         self, table: pb.RoutingTable, attempt: int, server: ServerId, place: Place
     ) -> Exception | None:
-        """Why a server was not told, also of an error of its own: it takes no push until it is."""
+        """End the move on a server; returns the error if that failed.
+
+        Until it is told, the server takes no push. Errors of its own are returned too.
+        """
         try:
             self._servers.end_move(server, place, table, attempt)
         except (CallError, RuntimeError) as error:
@@ -268,7 +271,7 @@ class _Move:
         )
 
     def _round(self, *, last: bool = False) -> float:
-        """Have rows sent that changed since the last round; returns its seconds."""
+        """Send the rows that changed since the last round; returns the slowest server's seconds."""
         replies = self._of(
             self._sources | (self._of_dense if last else {}),
             lambda server, at: self._servers.send_rows(
@@ -287,7 +290,7 @@ class _Move:
         return max((reply.seconds for reply in replies.values()), default=0.0)
 
     def _freeze(self) -> list[pb.FreezeReply]:
-        """Have no push on some servers only, and no new one on any; what each server has."""
+        """Stop new pushes and wait until all servers have the same ones; returns the replies."""
         replies = self._of(self._there.routed, partial(self._let_in, ()))
         give_up = time.monotonic() + EQUAL_SECONDS
         over = {each.worker.index: each.incarnation for each in self._there.over}
@@ -332,7 +335,7 @@ class _Move:
 
 
 def _order(push: pb.PushIdentity) -> tuple[int, int]:
-    """Where a push is among those of its worker."""
+    """The position of a push among the pushes of its worker."""
     return push.incarnation, push.sequence
 
 

@@ -203,9 +203,9 @@ def _phase(job: Job, now: float) -> Phase:
 def _figures(
     due: bool, known: int, job: Job, now: float
 ) -> tuple[dict[str, Any], Distribution, _Norms, list[EvaluationResult], Mlflow | None] | None:
-    """What is to be written, None for nothing: figures, staleness, norms, evaluations from `known`.
+    """The values to write, None for nothing: figures, staleness, norms, evaluations from `known`.
 
-    And where else, if callbacks() asked for it.
+    The last is the MLflow target, if callbacks() asked for one.
     """
     if not job.record.started:
         return None  # its seconds do not count yet

@@ -1,4 +1,4 @@
-"""What came of a job: the content of result.json, and writing files whole or not at all."""
+"""The result of a job: the content of result.json, and writing files whole or not at all."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _diagnosis_of(job: Job) -> dict[str, str] | None:
 
 
 def _log_of(job: Job, now: float) -> dict[str, Any]:
-    """What came of --durability=log."""
+    """The counts of --durability=log for result.json: pushes done again, and times unprotected."""
     members = job.members.servers.values()
     return {
         "replayed_pushes": sum(member.replayed for member in members),

@@ -102,7 +102,7 @@ def _start_of(server: ServerId, job: Job, now: float) -> Start | None:
 
 
 def _there(job: Job, table: pb.RoutingTable) -> Servers:
-    """Where the servers are, for a move to this table."""
+    """The places of the servers, for a move to this table."""
     members, present = job.members, Routing.from_message(table).present
     joining = [each for each in members.joining.values() if each.id.index in present]
     return Servers(
@@ -113,9 +113,9 @@ def _there(job: Job, table: pb.RoutingTable) -> Servers:
 
 
 def _begin_move(table: pb.RoutingTable, job: Job, now: float) -> int | None:
-    """Have a move begin; its attempt.
+    """Begin a move; returns its attempt.
 
-    None if something else is wanted, or an export has become due, since it was ordered.
+    None if another move is wanted, or an export has become due, since it was ordered.
     """
     if job.moves.ordered is not table:
         return None
@@ -192,7 +192,7 @@ class ServerWork:
         self._threads = started_pool(5, "calls")
 
     def submit(self, instruction: ServerInstruction) -> None:
-        """Have an instruction executed; the job is told of the outcome."""
+        """Start to execute an instruction; the job is told of the outcome."""
         match instruction:
             case FenceWorker():
                 self._fences.submit(instruction)
@@ -226,11 +226,11 @@ class ServerWork:
         self._servers.close()
 
     def places(self) -> dict[ServerId, Place]:
-        """Where all servers that have slots are, or were last."""
+        """The places where all servers with slots are, or were last."""
         return self._job.apply(lambda job, _: places_of(job.members.servers.values()))
 
     def all_places(self) -> dict[ServerId, Place]:
-        """As `places`, with those that are to get slots."""
+        """The places of `places`, and of the servers that are to get slots."""
         return self._job.apply(lambda job, _: places_of(job.members.servers_and_joining))
 
     # ------------------------------------------------------------ status
@@ -331,7 +331,7 @@ class ServerWork:
         self._settle(why="the master was started again", decided=decided)
 
     def _settle(self, why: str, *, decided: bool) -> None:
-        """Have the servers know that a move is over. decided: it was, and what came then failed."""
+        """Tell the servers that a move is over. decided: it was, and a later step failed."""
         self._mover.settle(self._table, self.all_places)
         if decided:
             self._job.apply(lambda job, now: job.move_ended(-1, 0, 0, 0.0, 0.0, now))

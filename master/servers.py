@@ -57,9 +57,9 @@ SHUTDOWN_DEADLINE = 2.0
 
 
 class Place(NamedTuple):
-    """Where a server is, or was last: "" if it never was anywhere.
+    """The address where a server is, or was last: "" if it never was anywhere.
 
-    incarnation: that has registered there; None while the server is not there.
+    incarnation: the one that has registered there; None while the server is not there.
     """
 
     address: str
@@ -67,18 +67,18 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, member: ServerMember) -> Place:
-        """That of a server of the job."""
+        """The place of a server of the job."""
         here = member.state == ProcessState.ALIVE
         return cls(member.address, member.incarnation if here else None)
 
     @property
     def here(self) -> bool:
-        """Whether it has registered, and is not known to be dead."""
+        """True if the server has registered, and is not known to be dead."""
         return self.incarnation is not None
 
 
 def places_of(members: Iterable[ServerMember]) -> dict[ServerId, Place]:
-    """Where servers are, or were last."""
+    """The places where servers are, or were last."""
     return {each.id: Place.of(each) for each in members}
 
 
@@ -100,7 +100,7 @@ class ServerConnections:
         self._connections: dict[ServerId, tuple[int, Connection]] = {}
 
     def connection(self, server: ServerId, place: Place) -> Connection:
-        """That of the newest incarnation of a server, which is at a place."""
+        """The connection to the newest incarnation of a server, which is at a place."""
         with self._lock:
             newest, connection = self._connections.get(server, (-1, None))
             # Of a caller that has not heard of the newest one yet, too.
@@ -138,7 +138,7 @@ class ServerConnections:
         request: Request,
         deadline: float,
     ) -> Reply:
-        """A call that is not tried again: whoever made it decides what then.
+        """A call that is not tried again: its caller decides how to go on.
 
         Raises WireError, PeerUnavailableError.
         """
@@ -153,10 +153,10 @@ class ServerConnections:
         pushes: bool = False,
         loads: bool = False,
     ) -> Iterator[tuple[ServerId, pb.ServerStatus]]:
-        """What servers say of themselves, of those that answer; all are asked at once.
+        """The statuses of the servers that answer; all are asked at once.
 
-        journal: how far it is, which they are told. pushes: they say also which they have. loads:
-        and how much each slot was asked for.
+        journal: its last event, which the servers are told. pushes: they also say which pushes
+        they have. loads: they also say how much each slot was asked for.
         """
         asked = []
         for server, place in places.items():
@@ -175,11 +175,11 @@ class ServerConnections:
                 logger.warning("%s could not say how it is: %s", server, error)
 
     def stacks(self, places: Mapping[ServerId, Place]) -> dict[ProcessId, pb.ProcessStacks | str]:
-        """Where the threads of servers stand, or why one has not answered; all asked at once."""
+        """The stacks of servers' threads, or why one has not answered; all are asked at once."""
         return self._asked(places, methods.GET_STACKS, pb.StacksRequest(), STACKS_DEADLINE)
 
     def find_id(self, server: ServerId, place: Place, request: pb.FindIdRequest) -> pb.FoundId:
-        """What a server has of an id. Raises WireError, PeerUnavailableError."""
+        """The state of an id on a server. Raises WireError, PeerUnavailableError."""
         return self._call_once(server, place, methods.FIND_ID, request, STACKS_DEADLINE)
 
     def _asked(
@@ -205,12 +205,12 @@ class ServerConnections:
         return found
 
     def begin_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
-        """Have a server fix what it holds. Raises WireError, PeerUnavailableError."""
+        """Make a server fix its state for a checkpoint. Raises WireError, PeerUnavailableError."""
         request = pb.BeginCheckpointRequest(number=number, nonce=nonce)
         self._call_once(server, place, methods.BEGIN_CHECKPOINT, request, BEGIN_DEADLINE)
 
     def write_shard(self, server: ServerId, place: Place, number: int, nonce: str) -> list[str]:
-        """Have a server write what it fixed; returns JSON for the manifest, of each of its shards.
+        """Make a server write its fixed state; returns JSON for the manifest, one per shard.
 
         Raises WireError, PeerUnavailableError.
         """
@@ -227,7 +227,7 @@ class ServerConnections:
             logger.debug("%s was not told of checkpoint %d: %s", server, number, error)
 
     def drop_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
-        """Have a server give a checkpoint up; one that does not answer does so by itself."""
+        """Make a server give up a checkpoint; one that does not answer does so by itself."""
         request = pb.DropCheckpointRequest(number=number, nonce=nonce)
         try:
             self._call_once(server, place, methods.DROP_CHECKPOINT, request, SHUTDOWN_DEADLINE)
@@ -235,10 +235,10 @@ class ServerConnections:
             logger.debug("%s was not told to drop checkpoint %d: %s", server, number, error)
 
     def apply_update(self, places: Mapping[ServerId, Place], update: Update) -> int:
-        """Have every server apply an update of --sync; returns the highest version.
+        """Make every server apply an update of --sync; returns the highest version.
 
-        One that has applied it does so no more. Raises PeerUnavailableError or WireError if one
-        cannot.
+        A server that has applied it does not apply it again. Raises PeerUnavailableError or
+        WireError if a server cannot.
         """
         request = pb.ApplyUpdateRequest(
             update=update.number,
@@ -256,7 +256,7 @@ class ServerConnections:
 
     @property
     def closing(self) -> bool:
-        """Whether no call is waited for any more."""
+        """True if no call is waited for any more."""
         return self._closing.is_set()
 
     def begin_move(
@@ -267,9 +267,9 @@ class ServerConnections:
         attempt: int,
         other: pb.BeginMoveReply | None = None,
     ) -> pb.BeginMoveReply:
-        """Have a server know of a move. attempt: as `Moves` counts them, in all calls of a move.
+        """Tell a server of a move. attempt: as `Moves` counts them, in all calls of a move.
 
-        other: what another server said, for one that is new.
+        other: the reply of another server, for a new server.
 
         Raises WireError, PeerUnavailableError, as all calls of a move.
         """
@@ -293,9 +293,9 @@ class ServerConnections:
         since: int,
         dense: bool,
     ) -> pb.SendRowsReply:
-        """Have a server send rows to others, those that changed at a step or later.
+        """Make a server send the rows that move and that changed at step `since` or later.
 
-        dense: and its elements of the dense variables that are to be others'.
+        dense: also send the elements of dense variables that move.
         """
         request = pb.SendRowsRequest(
             table=table, attempt=attempt, addresses=addresses, since=since, dense=dense
@@ -310,22 +310,22 @@ class ServerConnections:
         attempt: int,
         until: Sequence[pb.PushIdentity],
     ) -> pb.FreezeReply:
-        """Have a server take no pushes but those up to `until`; tells which it has."""
+        """Make a server take no pushes but those up to `until`; the reply tells which it has."""
         request = pb.FreezeRequest(epoch=epoch, attempt=attempt, until=until)
         return self._call_once(server, place, methods.FREEZE, request, MOVE_DEADLINE)
 
     def join(self, server: ServerId, place: Place, request: pb.JoinRequest) -> None:
-        """Have a new server be where the others are."""
+        """Bring a new server to the state of the others."""
         self._call_once(server, place, methods.JOIN, request, MOVE_DEADLINE)
 
     def set_routing(self, server: ServerId, place: Place, table: pb.RoutingTable) -> None:
-        """Have a server take a newer table."""
+        """Make a server take a newer routing table."""
         self._call_once(server, place, methods.SET_ROUTING, table, MOVE_DEADLINE)
 
     def end_move(
         self, server: ServerId, place: Place, table: pb.RoutingTable, attempt: int
     ) -> None:
-        """Have a server know that a move is over, and which table holds."""
+        """Tell a server that a move is over, and which table holds."""
         request = pb.EndMoveRequest(table=table, attempt=attempt)
         self._call_once(server, place, methods.END_MOVE, request, ROWS_DEADLINE)
 

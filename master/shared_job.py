@@ -81,7 +81,7 @@ class SharedJob:
             return question(self._job, self._clock())
 
     def answer(self, change: Callable[[Job, float], Result]) -> Result:
-        """As `apply`, for a caller that asks again if nothing can be written for a while.
+        """Apply a change as `apply` does, for a caller that asks again if writing stalls.
 
         Raises WireError (NOT_READY) then: the threads that answer are needed for others.
         """
@@ -110,7 +110,7 @@ class SharedJob:
     # ------------------------------------------------------------ the journal
 
     def position(self) -> pb.JournalPosition:
-        """How far the journal is, to be told."""
+        """The last event of the journal on disk, to be told."""
         return self._witnesses.position() if self._witnesses is not None else _NO_POSITION
 
     def hear(self, start: Start, seen: pb.JournalPosition) -> None:
@@ -129,7 +129,7 @@ class SharedJob:
 
     @property
     def all_heard(self) -> bool:
-        """Whether all have spoken who may have seen more of the journal than there is."""
+        """True if every process has spoken that may have seen more of the journal than there is."""
         witnesses = self._witnesses
         return witnesses is None or self.look(lambda job, _: witnesses.all_heard(job))
 

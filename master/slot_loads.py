@@ -1,7 +1,7 @@
-"""How much work each routing slot is, by what the servers have counted.
+"""The amount of work in each routing slot, from the servers' counts.
 
-Asks the servers, for `shoal rebalance`. Counting is the servers' (native/answerer.h); which slots
-move is job/placement.py's.
+Asks the servers, for `shoal rebalance`. The servers count (native/answerer.h);
+job/placement.py decides which slots move.
 """
 
 from __future__ import annotations

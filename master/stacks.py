@@ -80,7 +80,7 @@ class Questions:
     def answers(
         self, workers: Sequence[Start], question: int, patience: float
     ) -> dict[ProcessId, Answer]:
-        """What workers have told since a question, waiting for them for so many seconds."""
+        """The answers of workers since a question; waits for them at most `patience` seconds."""
 
         def told(start: Start) -> bool:
             answer = self._told.get(start)
@@ -136,7 +136,7 @@ class Stacks:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Raises WireError(BAD_REQUEST) where enough others ask."""
+        """Count a request while it is answered. Raises WireError(BAD_REQUEST) if too many ask."""
         # One who has gone, as by Ctrl-C, is answered to the end.
         if not self._free.acquire(blocking=False):
             raise WireError(
@@ -150,7 +150,7 @@ class Stacks:
             self._free.release()
 
     def of(self, role: str = "", index: int = 0) -> list[pb.ProcessStacks]:
-        """Of all processes, or of the one that is named: the master, servers, workers.
+        """The stacks of all processes, or of the named one: the master, servers, workers.
 
         Raises WireError(BAD_REQUEST) if the job has no such process, or too many ask.
         """
@@ -212,7 +212,7 @@ def _members(job: Job, role: str, index: int) -> list[Member]:
 
 
 def _absence(member: Member) -> str:
-    """Why a member that is not there cannot be asked."""
+    """The reason why a member that is not there cannot be asked."""
     match member.state:
         case ProcessState.PLANNED:
             return "it was not started yet"

@@ -1,7 +1,7 @@
 """--tensorboard-dir: the figures of a job over time as event files, for TensorBoard.
 
-Owns the files and the names of what is in them. The figures are job/sample.py's, when they are
-written recorder.py's. No TensorFlow is needed.
+Owns the files and the names in them. job/sample.py makes the figures; recorder.py decides when they
+are written. No TensorFlow is needed.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class EventFiles:
 def _since(
     counts: list[int], total: float, before: list[int], total_before: float
 ) -> tuple[list[int], float]:
-    """What came to the counts and to the sum of a histogram; all of it if it began anew."""
+    """The growth of a histogram's counts and sum; all of them if the histogram began anew."""
     if len(before) > len(counts):
         return counts, total
     new = [now - then for now, then in zip_longest(counts, before, fillvalue=0)]

@@ -25,7 +25,7 @@ class UpdateThread:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="update")
 
     def submit(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called, which tells the servers of the next update."""
+        """Queue a call of `tell`, which tells the servers of the next update."""
         self._thread.submit(tell)
 
     def between(self, applying: Callable[[], bool], fix: Callable[[], Result]) -> Result | None:

@@ -46,7 +46,7 @@ def insist(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def refusal(error: ApiException) -> str:
-    """Why the API server refuses the master, and what to do."""
+    """The reason why the API server refuses the master, and the remedy."""
     said = f"the Kubernetes API refuses the master: {message_of(error)}"
     if error.status in _NO_RIGHT:
         return f"{said}. Its service account needs the Role shoal of deploy/base"

@@ -32,7 +32,7 @@ it looks each minute."""
 
 
 class JobCertificates:
-    """Of the job that `config` describes. folder: where the master's own are mounted."""
+    """The certificates of the job in `config`. folder: where the master's own are mounted."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class JobCertificates:
         return self._mounted() or self._made()
 
     def _mounted(self) -> Identity | None:
-        """That of an earlier master of this Job; None without."""
+        """The identity that an earlier master of this Job made; None if there is none."""
         try:
             # Written last into the folder by whom it is: the other files are there, too.
             if (self._folder / certificates.JOB_UID_FILE).read_text() != self._job_uid:
@@ -66,10 +66,10 @@ class JobCertificates:
         return Identity.load(self._folder, Caller(self._config.job_id, MASTER, 0))
 
     def _made(self) -> Identity:
-        """A new one, of a new authority.
+        """A new identity, of a new authority.
 
-        The Secret of the master comes last: where it is, all are. What a master has left that was
-        killed before is of another authority, and goes with the Job.
+        The Secret of the master comes last: if it is there, all are. Secrets left by a master that
+        was killed before are of another authority, and go with the Job.
         """
         from shoal.security.authority import Authority, issued  # late: only the first master has to
 
@@ -102,7 +102,7 @@ class JobCertificates:
         return own
 
     def _create(self, secret: manifests.Manifest) -> bool:
-        """Whether it was not there yet."""
+        """Create a Secret; returns False if it is there already."""
         options = {"_request_timeout": CALL_SECONDS}
         try:
             self._core.create_namespaced_secret(self._namespace, secret, **options)

@@ -1,4 +1,4 @@
-"""The end of a master in its pod: what Kubernetes, and who watches its Job, is to make of it.
+"""The end of a master in its pod, as Kubernetes and the watchers of its Job see it.
 
 The Job is Complete if the job has come to its end as it should, and Failed if not: workflow
 engines look at nothing else. A container that ends with an error is started again by its
@@ -31,7 +31,7 @@ TOLD_SECONDS = 20.0
 
 
 def count_start(job: MastersJob) -> None:
-    """As MastersJob.started; without the right to, nobody counts. Raises UserError."""
+    """Count a start by MastersJob.started; a failed call only warns. Raises UserError."""
     try:
         job.started(datetime.datetime.now(datetime.UTC))
     except (ApiException, *UNREACHABLE) as error:
@@ -39,7 +39,7 @@ def count_start(job: MastersJob) -> None:
 
 
 def allow_restarts(job: MastersJob, deadline: int, authority: str) -> None:
-    """As MastersJob.begun; without the right to, the job goes on with few restarts."""
+    """Call MastersJob.begun; if that fails, the job goes on with few restarts."""
     try:
         insist(job.begun, deadline, authority)
     except (UserError, OSError) as error:
@@ -47,7 +47,7 @@ def allow_restarts(job: MastersJob, deadline: int, authority: str) -> None:
 
 
 def show_end(job: MastersJob, result: dict[str, Any]) -> None:
-    """Have the Job show how it has ended; fails silently but for the log."""
+    """Show on the Job how it has ended; a failed call is only logged."""
     try:
         job.show(labels_of_end(result))
     except (ApiException, *UNREACHABLE) as error:

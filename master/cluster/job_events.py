@@ -39,7 +39,7 @@ _ENDS = {
 
 @dataclass(frozen=True)
 class Told:
-    """What an Event says. kind: Normal or Warning."""
+    """The text of an Event. kind: Normal or Warning."""
 
     kind: str
     reason: str
@@ -48,7 +48,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Seen:
-    """What of a job leads to Events. starts: of each server, those of which it is ready again.
+    """The state of a job that leads to Events. starts: by server, the incarnations started.
 
     unprotected: servers whose updates no log protects.
     """
@@ -59,7 +59,7 @@ class Seen:
 
     @classmethod
     def of(cls, job: Job, _now: float) -> Seen:
-        """What there is to be seen of a job."""
+        """The state of a job, as it leads to Events."""
         members = job.members.servers.values()
         return cls(
             job.phases.phase not in (Phase.STARTING, Phase.DESCRIBING),
@@ -69,7 +69,7 @@ class Seen:
 
 
 def news(before: Seen, now: Seen) -> list[Told]:
-    """What is to be told of the change from one to the other."""
+    """The Events for the change from `before` to `now`."""
     found = []
     if now.begun and not before.begun:
         found.append(Told("Normal", "Started", "all servers run, and the work has begun"))
@@ -82,7 +82,7 @@ def news(before: Seen, now: Seen) -> list[Told]:
 
 
 def end_of(result: dict[str, Any]) -> Told:
-    """What is to be told of a job's result."""
+    """The Event for a job's result."""
     kind, reason = _ENDS[result["state"]]
     failure = result.get("failure") or {}
     return Told(kind, reason, failure.get("message") or f"the job has {result['state']}")

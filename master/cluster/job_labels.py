@@ -20,7 +20,7 @@ _WORKS = (Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING)
 
 
 def labels_of(job: Job, _now: float) -> Labels:
-    """What is shown of a job that runs."""
+    """The labels of a running job."""
     done, total = job.work.records
     rate = job.record.throughput.per_second if job.phases.phase in _WORKS else 0.0
     left = duration((total - done) / rate) if rate > 0 and total > done else ""
@@ -28,7 +28,7 @@ def labels_of(job: Job, _now: float) -> Labels:
 
 
 def labels_of_end(result: dict[str, Any]) -> Labels:
-    """What is shown of a job that has ended with this result."""
+    """The labels of a job that has ended with this result."""
     ledger = result.get("ledger") or {}
     done = result.get("records") or 0
     return _shown(result["state"], done, ledger.get("total") or done, "")

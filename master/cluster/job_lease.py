@@ -1,9 +1,9 @@
-"""Who is a job's master: the decisions about its Lease, without I/O.
+"""The choice of a job's master: the decisions about its Lease, without I/O.
 
 lease_keeper.py makes the requests. A Lease is taken by a write that names the version that was
-read, so of two masters one is refused. Whoever holds it counts from the moment at which it
-asked for its last write; whoever waits, from the moment at which it had the answer that showed
-that write. So the holder gives up first, whatever the clocks of the two machines say.
+read, so of two masters one is refused. The holder counts from the moment at which it asked for
+its last write; a waiting master, from the moment at which it had the answer that showed that
+write. So the holder gives up first, whatever the clocks of the two machines say.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Claim:
         self._since = 0.0
 
     def holds(self, now: float) -> bool:
-        """Whether this master holds the Lease."""
+        """True if this master holds the Lease."""
         return not self.lost and self.until is not None and now < self.until
 
     @property
     def other(self) -> str:
-        """Who else held the Lease when it was last read; empty: nobody."""
+        """The other master that held the Lease when it was last read; empty if none did."""
         holder = self._seen.holder if self._seen is not None else ""
         return holder if holder != self.identity else ""
 

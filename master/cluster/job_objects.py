@@ -89,9 +89,9 @@ class JobObjects:
             self.keep()
 
     def budget(self, available: int, version: tuple[int, int]) -> bool:
-        """Have whoever drains nodes leave so many servers running.
+        """Set the disruption budget: draining nodes leaves `available` servers running.
 
-        Returns whether there was a budget that somebody has deleted.
+        Returns True if somebody has deleted an earlier budget.
 
         version: of the cluster.
         """
@@ -133,7 +133,7 @@ class JobObjects:
         return create(self._namespace, manifest, **self._options), True
 
     def _own_pods(self) -> None:
-        """Have the job's servers and workers have this ConfigMap as their controller."""
+        """Make this ConfigMap the controller of the pods of the job's servers and workers."""
         listed = self._core.list_namespaced_pod(
             self._namespace,
             label_selector=f"{JOB_LABEL}={self._name},{ROLE_LABEL} in (ps,worker)",
@@ -167,8 +167,8 @@ def look_after(
 ) -> None:
     """Keep the objects until `ended`, on the caller's thread; `tell` is told what was missing.
 
-    available: gives that of JobObjects.budget, whose version this is, too. show: has the Job show
-    how the job goes, by the same API.
+    available, version: as JobObjects.budget takes them. show: shows on the Job how the job goes,
+    by the same API.
     """
     told = ""
     while not ended.wait(LOOK_SECONDS):

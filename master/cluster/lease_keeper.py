@@ -45,7 +45,7 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 
 def identity() -> str:
-    """Who this master is: its pod, which may have the name of an earlier one."""
+    """The identity of this master: its pod's name and UID, as an earlier pod may share the name."""
     return f"{os.environ['POD_NAME']}_{os.environ['POD_UID']}"
 
 
@@ -224,7 +224,7 @@ class LeaseKeeper:
 
 
 def release(api: LeaseApi, who: str) -> None:
-    """Have nobody hold the Lease, if `who` does; without an answer it ends by itself."""
+    """Release the Lease if `who` holds it; if the API does not answer, the Lease expires."""
     for _ in range(RELEASE_ATTEMPTS):
         try:
             seen = api.read()
@@ -238,9 +238,9 @@ def release(api: LeaseApi, who: str) -> None:
 
 
 def is_free(read: Callable[[], Seen | None]) -> bool:
-    """Whether nobody holds the Lease that `read` reads: waits for its holder to renew it, or not.
+    """True if nobody holds the Lease. Waits until its holder renews it or it expires.
 
-    Raises what `read` raises.
+    read: reads the Lease; its errors are raised.
     """
     claim = Claim("")
     first = seen = read()
@@ -263,7 +263,7 @@ def leave(name: str) -> NoReturn:
 
 
 def _overtaken(request: Request, error: Exception) -> bool:
-    """Whether the Lease has changed or gone since it was read: the next Read says how."""
+    """True if the Lease has changed or gone since it was read; the next Read tells which."""
     if not isinstance(error, ApiException) or not isinstance(request, Write):
         return False
     if error.status == HTTPStatus.NOT_FOUND:

@@ -105,17 +105,17 @@ class MastersJob:
             self._patch(spec={"activeDeadlineSeconds": seconds})
 
     def show(self, labels: Mapping[str, str | None]) -> None:
-        """Have the Job show these labels, None for none, if it does not."""
+        """Set these labels on the Job unless it shows them already. None removes a label."""
         if labels != self._shown:
             self._patch(metadata={"labels": labels})
             self._shown = dict(labels)
 
     def suspended(self) -> bool:
-        """Whether the Job is to have no pod for now."""
+        """True if the Job is suspended, and so is to have no pod for now."""
         return bool(self._patch().spec.suspend)
 
     def fail(self) -> None:
-        """Have the Job be Failed as soon as this pod has, which it is to be now."""
+        """Make this pod fail now, and the Job as soon as the pod has."""
         if not sum(status.restart_count for status in self._containers()):
             self._patch(spec={"backoffLimit": 0})
         else:
@@ -132,7 +132,7 @@ class MastersJob:
         return [status for pod in found.items for status in pod.status.container_statuses or ()]
 
     def _last_end(self) -> str:
-        """How the master's container ended before this start; empty in a new pod."""
+        """The exit of the master's container before this start; empty in a new pod."""
         for status in self._containers():
             ended = status.last_state.terminated if status.last_state else None
             if status.name == MASTER and ended is not None:

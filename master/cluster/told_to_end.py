@@ -1,7 +1,7 @@
 """A master whose pod is told to end: a node is drained, the pod is deleted, or its Job suspended.
 
-Owns what is done before the process leaves the job to the master that comes next, if one does: the
-job may be about to be deleted.
+Owns the steps before the process leaves the job to the next master, if one comes: the job may be
+about to be deleted.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ def leave_when_told_to_end(
     *,
     lingers: bool,
 ) -> None:
-    """Have SIGTERM end this process without ending the job.
+    """Make SIGTERM end this process without ending the job.
 
-    A drained node tells master and servers to end at the same time. To replace what ends is left to
-    the next master.
+    A drained node tells master and servers to end at the same time. The next master replaces the
+    servers and workers that end.
 
     remove_pods: tells the pods of servers and workers to end. lingers: whether the process waits
     until no server waits for a checkpoint or a move any more: a later master finds them.

@@ -172,7 +172,7 @@ class Auditor:
             self._add("touched", task, by_all, by_any)
 
     def _resumed(self, entry: Entry, in_model: Any, **_: Any) -> None:
-        """What was acknowledged and is not in the model is lost, and trained again."""
+        """Count acknowledged records that are not in the model as lost; they are trained again."""
         if self._wall:  # or nothing is known of what was before: the journal begins here
             self.deaths.append(Death("job", self._wall, "ended", entry.wall - self._wall))
         self._open.clear()

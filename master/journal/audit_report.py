@@ -1,6 +1,6 @@
-"""What `shoal audit` says of a job, as values and as text for people.
+"""The report of `shoal audit` on a job, as values and as text for people.
 
-Owns the form; what became of the records is audit.py's to find.
+Owns the form; audit.py finds the fate of the records.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Ranges = list[dict[str, Any]]
 
 @dataclass
 class Report:
-    """What `shoal audit` says.
+    """The report of `shoal audit`.
 
     unprotected: with --durability=log, when no log protected a server's updates, and that it
-        did again, in words. ranges: where a server has records not as often as they count, as
-        `ranges_of` gives them. problems: what is unaccounted for, in words.
+        did again, in words. ranges: records that a server has not as often as they count, as
+        `ranges_of` gives them. problems: the gaps in the account, in words.
     """
 
     job: str
@@ -137,7 +137,7 @@ def text_of(report: Report) -> str:
 
 
 def _repeated_text(ranges: Ranges) -> list[str]:
-    """What servers have once more than counts, by server."""
+    """The lines on records that servers have once more than they count, by server."""
     counts: dict[str, int] = {}
     for each in ranges:
         if each["kind"] == "repeated":

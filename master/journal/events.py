@@ -1,12 +1,12 @@
-"""What has changed a job, as values that can be written down, and done again.
+"""The events that changed a job, as values that can be written down and replayed.
 
 An event is one call of a method of job.py that changed the job's state, with its
 arguments. Doing the events of a journal again, in order, on a new job of the same
 configuration makes the same job. No I/O; the file is journal.py's.
 
-What workers tell all the time (records done, versions, clocks) makes no event: the next
-event carries what was heard since the one before it. What will be heard again anyway
-(loss, stage times, the servers' status) is not kept.
+The constant reports of workers (records done, versions, clocks) make no event: the next
+event carries the reports since the one before it. Reports that will come again anyway
+(loss, stage times, the servers' status) are not kept.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What was given to `encode`; sequences come back as tuples."""
+    """The value that was given to `encode`; sequences come back as tuples."""
     if isinstance(value, list):
         return tuple(decode(each) for each in value)
     if not isinstance(value, dict):

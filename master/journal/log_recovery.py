@@ -1,8 +1,9 @@
-"""What a job's log of updates has beyond its newest checkpoint, when the job is resumed.
+"""The logged updates after the newest checkpoint, recovered when a job is resumed.
 
 Logs in files outlive a job's processes (--log-place). Owns turning them into a checkpoint,
-from which the job then goes on as from any other: another process does it, which knows what
-a server knows (shoal.ps.update_log.to_checkpoint). Logs in the servers' memory are gone with them.
+from which the job then goes on as from any other. Another process does the work, as it knows
+what a server knows (shoal.ps.update_log.to_checkpoint). Logs in the servers' memory are gone
+with the servers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FromLog:
-    """What came of a log.
+    """The outcome of recovering a log.
 
     taken: the checkpoint that was made; None if none was. replayed: pushes done again for it.
     why: the log could not be used, or not to its end; "" if all of it is there. journal: how far

@@ -55,7 +55,7 @@ class _Given:
     whole: bool = False
 
     def intervals(self, unapplied: set[Gradient]) -> list[Interval]:
-        """What of it is in a model that lacks these gradients, which came after all others."""
+        """The task's records in a model that lacks these gradients, which came after all others."""
         there = [done for gradient, done in self.gradients if gradient not in unapplied]
         complete = self.whole and len(there) == len(self.gradients)
         head = self.task.records if complete else max(there, default=0)
@@ -93,7 +93,7 @@ class _GivenTasks:
         self._job.replay([event])
 
     def applied(self) -> list[Interval]:
-        """What is in the model now."""
+        """The records that are in the model now."""
         unapplied = self._job.updates.unapplied()
         found = [i for given in self._given.values() for i in given.intervals(unapplied)]
         return [*self._base, *found]
@@ -108,15 +108,15 @@ def resume_job(
     folder: JobFolder | None = None,
     bad: tuple[int, str] | None = None,
 ) -> None:
-    """Have a job go on from its newest good checkpoint, or else from its beginning.
+    """Resume a job from its newest good checkpoint, or else from its beginning.
 
-    config: what the job is to go on with. folder: where a log of updates may be, which is done
+    config: the configuration to go on with. folder: where a log of updates may be, which is done
     again after the checkpoint; None: not here. bad: a checkpoint, by number, that is not good, and
     why. Raises UserError if it cannot.
 
-    Of the checkpoint only manifests are read where its servers can find out whether it is good:
-    as they restore it. If one says that it is not (`Job.checkpoint_refused`), this is called again,
-    with another token, and takes one before it.
+    Only the checkpoint's manifests are read if its servers can find out whether it is good, which
+    they do as they restore it. If a server refuses it (`Job.checkpoint_refused`), this is called
+    again, with another token, and takes an earlier checkpoint.
     """
     if job.phases.phase == Phase.SUCCEEDED:
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
@@ -183,7 +183,7 @@ def _check(
 
 
 def _has_log(job: RecordedJob, folder: JobFolder | None) -> bool:
-    """Whether there is a log of updates that is done again after the checkpoint."""
+    """True if there is a log of updates to replay after the checkpoint."""
     logged = job.config.durability == "log" and not job.config.sync
     if not logged or not _pushed(job) or folder is None:
         return False
@@ -191,7 +191,7 @@ def _has_log(job: RecordedJob, folder: JobFolder | None) -> bool:
 
 
 def _pushed(job: RecordedJob) -> bool:
-    """Whether a worker can have pushed anything since the job began or was resumed."""
+    """True if a worker can have pushed anything since the job began or was resumed."""
     return all(member.registered for member in job.members.servers.values())
 
 

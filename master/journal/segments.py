@@ -1,6 +1,6 @@
 """The files of a journal: reading them, checking them, compressing them.
 
-Owns what is believed of a damaged file: a record that ends with its file, or in nothing but zeros,
+Owns the reading of a damaged file: a record that ends with its file, or in nothing but zeros,
 was being written when the machine stopped. Nobody was answered because of it, and it is left out.
 Anything else is damage. records.py has the form of the bytes; journal.py decides when a segment is
 begun.
@@ -47,12 +47,12 @@ _PACK_LEVEL = 1
 
 
 def segment_path(folder: Path, index: int) -> Path:
-    """Where a segment is, or its packed file will be beside."""
+    """The path of a segment; its packed file will be beside it."""
     return folder / f"{index:06d}{SUFFIX}"
 
 
 def packed_path(plain: Path) -> Path:
-    """Where a segment is once it is compressed. plain: as `segment_path` has it."""
+    """The path of a segment once it is compressed. plain: the path from `segment_path`."""
     return plain.with_name(plain.name + PACKED)
 
 
@@ -182,7 +182,7 @@ class Segment:
         return header, begin
 
     def _foreign(self, writer: str, error: Exception) -> UserError:
-        """It is whole, and not as this version of shoal writes it."""
+        """The error for a whole segment that is not as this version of shoal writes it."""
         which = f"shoal {writer}" if writer else "another version of shoal"
         why = str(error) if isinstance(error, UserError) else repr(error)
         return UserError(
@@ -225,7 +225,7 @@ class Segment:
             at += HEAD_BYTES + record.length
 
     def _ends_in_zeros(self, at: int, length: int) -> bool:
-        """Whether the end of a record, and all that follows, was never written."""
+        """True if the end of a record and all bytes after it are zeros: they were never written."""
         return not any(self._bytes[at + length - 1 :])
 
     def entries(self, method: str = "") -> Iterator[tuple[Position, Entry]]:

@@ -37,7 +37,7 @@ _LEVEL = 1
 
 @functools.cache
 def version() -> str:
-    """What a state is of: the release of shoal, and a digest of the code that decides."""
+    """The version of a state: the release of shoal, and a digest of the master's code."""
     from importlib import metadata  # late: it takes every start a while
 
     digest = xxhash.xxh3_64()
@@ -100,7 +100,7 @@ def load(content: bytes, note: Callable[[Event], object]) -> RecordedJob:
 
 
 def usable(header: Header) -> bool:
-    """Whether the segment has a state of the job that this version of shoal can begin with."""
+    """True if the segment has a state of the job that this version of shoal can begin with."""
     return bool(header.state) and header.version == version()
 
 

@@ -147,7 +147,7 @@ def tell_course(folder: JobFolder, *, follow: bool) -> None:
 
 
 def _size(journal: Path) -> int:
-    """What grows with each event."""
+    """The size of the journal's files in bytes, which grows with each event; 0 if unreadable."""
     try:
         return sum(path.stat().st_size for path in journal.iterdir())
     except OSError:

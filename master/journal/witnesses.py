@@ -1,9 +1,9 @@
-"""What others have seen of the journal, compared with it: a journal that has gone back is refused.
+"""The events that others have seen, compared with the journal: one that went back is refused.
 
 Servers, workers, checkpoints, logs and result.json name the last event that they know of. If the
-journal ends before it, or has another one there, what was trained since would be trained again,
-unseen. Owns that comparison, and after a new master's start the wait for all who may know more
-than it does.
+journal ends before that event, or has another one there, the records trained since would be
+trained again, unseen. Owns that comparison, and after a new master's start the wait for all
+processes that may know more than the journal does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REMEMBERED = 4096
 
 
 class Witnesses:
-    """Those who have seen something of `journal`; shared by threads.
+    """The witnesses that have seen something of `journal`; shared by threads.
 
     waits_for: processes that an earlier master has told of its journal.
     """
@@ -63,7 +63,7 @@ class Witnesses:
             self._waits_for.discard(start)
 
     def compare(self, who: str, seen: pb.JournalPosition) -> None:
-        """Raises UserError unless the journal has what `who` has seen."""
+        """Raise UserError unless the journal has what `who` has seen."""
         if not seen.number:
             return
         last = self._journal.position
@@ -88,9 +88,9 @@ class Witnesses:
             )
 
     def all_heard(self, job: Job) -> bool:
-        """Whether nobody is left who may know more of the journal than it has.
+        """True if no process is left that may know more of the journal than it has.
 
-        Who has died meanwhile cannot say so any more.
+        A process that has died meanwhile cannot tell any more.
         """
         with self._lock:
             self._waits_for = {each for each in self._waits_for if _there(job, each)}

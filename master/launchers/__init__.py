@@ -1,1 +1,1 @@
-"""What runs a job's processes: children of the master on one machine, pods in a cluster."""
+"""The launchers of a job's processes: children of the master on one machine, pods in a cluster."""

@@ -116,7 +116,7 @@ class PodLauncher(Launcher):
 
     @property
     def nodes_of_servers(self) -> dict[int, str]:
-        """As of Pods."""
+        """The nodes of the servers, as in Pods."""
         with self._changed:
             return self._pods.nodes_of_servers
 
@@ -298,7 +298,7 @@ class PodLauncher(Launcher):
         return dataclasses.replace(exited, last_lines="\n".join(last))
 
     def _end_of_log(self, start: Start) -> str:
-        """What is kept of a pod's log, or else its last lines."""
+        """The part of a pod's log that is kept, or else its last lines."""
         last = {"tail_lines": LAST_LINES}
         if self._keep is None:
             return self._log(start, last)

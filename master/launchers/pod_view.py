@@ -54,7 +54,7 @@ _KINDS: dict[str, type[WorkerId] | type[ServerId]] = {
 
 @dataclass(frozen=True)
 class PodView:
-    """What counts of a pod as the API shows it."""
+    """The facts of a pod that count, as the API shows it."""
 
     start: Start
 
@@ -93,7 +93,7 @@ class PodView:
 
     @property
     def refused(self) -> bool:
-        """Whether its node did not take the pod, or took it for another's sake."""
+        """True if its node did not take the pod, or gave its place to another pod."""
         return self.phase == "Failed" and (
             self.reason in REFUSED_BY_NODE or self.reason.startswith(OUT_OF_RESOURCE)
         )

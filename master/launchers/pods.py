@@ -1,7 +1,7 @@
-"""A job's pods: what is to be created and deleted, and what follows from an observed pod.
+"""A job's pods: which to create and to delete, and the events that follow from an observed pod.
 
 Fed with wishes and with what the cluster shows; yields actions and launcher events.
-No I/O, no lock, no clock: pod_launcher.py does what is said here.
+No I/O, no lock, no clock: pod_launcher.py executes the actions.
 
 A pod's name has no incarnation, so a new start waits until the pod before is gone.
 """
@@ -42,7 +42,7 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class KeepLog:
-    """What a pod has written is to be kept, as it is about to go."""
+    """An instruction to keep a pod's log, as the pod is about to go."""
 
     start: Start
 
@@ -81,7 +81,7 @@ class _Tracked:
 
 
 class Pods:
-    """The pods of one job. Every method returns what is to be done now, in order.
+    """The pods of one job. Every method returns the actions to take now, in order.
 
     memory_steps: how often a process that ran out of memory may be given more.
     """
@@ -110,7 +110,7 @@ class Pods:
         return {process.index: node for process, node in self._nodes.items() if process in wanted}
 
     def wanted(self, start: Start) -> bool:
-        """Whether a pod of this start is to be created."""
+        """True if a pod of this start is to be created."""
         tracked = self._tracked.get(start)
         return tracked is not None and not tracked.created
 
@@ -258,10 +258,10 @@ class Pods:
 
     @property
     def unsure(self) -> bool:
-        """Whether a pod is not in the list although it may have been there before.
+        """True if a pod is not in the list although it may have been there before.
 
-        It may also have come and gone meanwhile, which a watch that begins at the list
-        would not tell.
+        The pod may also have come and gone meanwhile; a watch that begins at the list would
+        not tell.
         """
         return not self._created_since.isdisjoint(self._tracked)
 

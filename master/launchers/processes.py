@@ -65,7 +65,7 @@ def last_lines(path: Path) -> str:
 
 
 def started_at(pid: int) -> str | None:
-    """When a process was started, as the kernel counts it; None if it has ended.
+    """The start time of a process, as the kernel counts it; None if the process has ended.
 
     With the pid it names one process for good: a pid alone is given out again.
     """
