@@ -35,6 +35,9 @@ LAST_LINES = 50
 KEPT_LINES, KEPT_BYTES = 20_000, 8 << 20
 """Of the end of a log that is kept."""
 
+CONTAINER_GONE = "unable to retrieve container logs for "
+"""The answer of a kubelet, as a log, for a container that it has removed."""
+
 MOST_RETRIES_COUNTED = 8
 
 
@@ -309,7 +312,11 @@ class PodLauncher(Launcher):
 
     def _log(self, start: Start, limits: dict[str, int]) -> str:
         options = {"_request_timeout": CALL_SECONDS} | limits
-        return log_of(self._api, self._namespace, self._name(start), start.process.role, **options)
+        name, role = self._name(start), start.process.role
+        text = log_of(self._api, self._namespace, name, role, **options)
+        if text.startswith(CONTAINER_GONE):
+            raise ApiException(HTTPStatus.NOT_FOUND, text)
+        return text
 
     def _keep_logs(self) -> None:
         """Keep the logs of pods that end; beside all else, as a node may take long to answer."""

@@ -83,9 +83,10 @@ def test_servers_master_and_worker_die_and_the_job_ends_right(shoal, movielens, 
         # 5. A worker is killed inside of its pod.
         kill("shoal.worker", namespace, 0)
         until("the worker is back", lambda: job.said("worker-0 was started again"))
-        # The pods are gone, and what they had written is kept.
-        for role, wrote in (("worker", "worker-0"), ("ps", "listening on")):
-            kept = shoal("logs", NAME, role, "0", "--restart", "0", "--namespace", namespace)
+        # The pods are gone, and what those had written that were killed inside is kept.
+        for which, wrote in (("worker 0", "worker-0"), ("ps 1", "listening on")):
+            words = ("logs", NAME, *which.split(), "--restart", which[-1])
+            kept = shoal(*words, "--namespace", namespace)
             assert (kept.returncode, wrote in kept.stdout) == (0, True), kept.stdout + kept.stderr
         audit = shoal("audit", NAME, "--namespace", namespace)
         assert (audit.returncode, "ps-0: " in audit.stdout) == (0, True), audit.stderr

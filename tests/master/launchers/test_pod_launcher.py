@@ -218,6 +218,13 @@ def test_the_logs_of_pods_that_end_are_kept_and_no_other_ones(cluster, monkeypat
         assert told.splitlines()[-1] == "the end"
         assert kept.get(timeout=60)[1].rstrip().endswith(told.splitlines()[-2] + "\nthe end")
         monkeypatch.undo()
+        launcher._seen("DELETED", PodView(third, "Failed"))
+        # What a kubelet says of a container that it has removed is no log.
+        fourth = Start(WorkerId(1), 1)
+        created(launcher, world, fourth)
+        world.log = "unable to retrieve container logs for containerd://3fb08"
+        launcher._seen("MODIFIED", PodView(fourth, "Failed", code=1))
+        assert "cannot be read: 404 unable to retrieve" in events.get(timeout=60).last_lines
         world.log = "all is done\n"
         # The pod that has the name now is another start's.
         created(launcher, world, second)
