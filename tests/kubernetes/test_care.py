@@ -1,5 +1,6 @@
 """A cluster that has no room, that loses the job's objects, and whose node is drained."""
 
+import re
 import shutil
 import signal
 
@@ -141,6 +142,7 @@ def test_workers_without_room_are_told_in_one_line(shoal, movielens, namespace, 
         train.wait(SECONDS)
     told = [line for line in said().splitlines() if "Unschedulable" in line]
     assert len(told) == 1, said()
-    assert "17 workers wait: Unschedulable: " in told[0]
+    # The scheduler may have tried the last worker before it had placed the third one.
+    assert re.search(r"\b(1[7-9]|20) workers wait: Unschedulable: ", told[0])
     assert f"Insufficient {ROOM}" in told[0]
     until("nothing is left", lambda: left_of("crowd", namespace) == "")
