@@ -176,25 +176,13 @@ class ServerConnections:
 
     def stacks(self, places: Mapping[ServerId, Place]) -> dict[ProcessId, pb.ProcessStacks | str]:
         """The stacks of servers' threads, or why one has not answered; all are asked at once."""
-        return self._asked(places, methods.GET_STACKS, pb.StacksRequest(), STACKS_DEADLINE)
-
-    def find_id(self, server: ServerId, place: Place, request: pb.FindIdRequest) -> pb.FoundId:
-        """The state of an id on a server. Raises WireError, PeerUnavailableError."""
-        return self._call_once(server, place, methods.FIND_ID, request, STACKS_DEADLINE)
-
-    def _asked(
-        self,
-        places: Mapping[ServerId, Place],
-        method: Method[Request, pb.ProcessStacks],
-        request: Request,
-        deadline: float,
-    ) -> dict[ProcessId, pb.ProcessStacks | str]:
+        method, request = methods.GET_STACKS, pb.StacksRequest()
         asked: dict[ServerId, tuple[Connection, Any]] = {}
         found: dict[ProcessId, pb.ProcessStacks | str] = {}
         for server, place in places.items():
             connection = self.connection(server, place)
             try:
-                asked[server] = connection, connection.start(method, request, deadline)
+                asked[server] = connection, connection.start(method, request, STACKS_DEADLINE)
             except CallError as error:  # closed, as the job ends
                 found[server] = str(error)
         for server, (connection, answer) in asked.items():
@@ -203,6 +191,10 @@ class ServerConnections:
             except (CallError, RuntimeError) as error:
                 found[server] = str(error)
         return found
+
+    def find_id(self, server: ServerId, place: Place, request: pb.FindIdRequest) -> pb.FoundId:
+        """The state of an id on a server. Raises WireError, PeerUnavailableError."""
+        return self._call_once(server, place, methods.FIND_ID, request, STACKS_DEADLINE)
 
     def begin_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Make a server fix its state for a checkpoint. Raises WireError, PeerUnavailableError."""

@@ -86,11 +86,12 @@ def rebalance(folder: JobFolder) -> bool:
 
 def process(folder: JobFolder, role: str, index: int) -> int:
     """The process id of a master, server or worker of a running job. Raises UserError."""
-    stacks(folder, role, index)  # which says what there is, if it is none of the job's
-    found = process_of(folder.config, role, index)
-    if found is None:
-        raise UserError(f"{role}-{index} does not run now: see shoal status")
-    return found
+    if role != "master" or index == 0:
+        found = process_of(folder.config, role, index)
+        if found is not None:
+            return found
+    stacks(folder, role, index)  # says what there is, if this is no process of the job
+    raise UserError(f"{role}-{index} does not run now: see shoal status")
 
 
 def stacks(folder: JobFolder, role: str, index: int) -> list[pb.ProcessStacks]:
