@@ -227,7 +227,7 @@ class ServerMember:
     """Processor time that it used in them."""
 
     told: pb.ServerStatus = field(default_factory=pb.ServerStatus)
-    """Its last status, for those who look at the job; nothing is decided by it."""
+    """Its last status, at which moves and changes of the number of servers look."""
 
     def start(self, now: float) -> int:
         """A new incarnation begins; returns its number."""

@@ -173,7 +173,7 @@ class ServerLifecycle:
             self._kill(member, f"answers the master, but {workers} could not reach it", now)
 
     def _kill(self, member: ServerMember, why: str, now: float) -> None:
-        """Have a server started again."""
+        """Kill a server; it is started again when its end is known."""
         self._record.note(now, f"{member.id} {why}, and is killed")
         member.answered = now  # or it would be killed again before it is gone
         member.missed_by = []

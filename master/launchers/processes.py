@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.base import temporary
+from shoal.base.command_lines import command_lines
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
 from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started
@@ -81,12 +82,9 @@ def started_at(pid: int) -> str | None:
 def find_process(arguments: Sequence[str]) -> int | None:
     """The pid of a process with these arguments among its own, in this order."""
     wanted = [os.fsencode(each) for each in arguments]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                own = (entry / "cmdline").read_bytes().split(b"\0")
-                if wanted in (own[i : i + len(wanted)] for i in range(len(own))):
-                    return int(entry.name)
+    for process, own in command_lines():
+        if wanted in (own[i : i + len(wanted)] for i in range(len(own))):
+            return process
     return None
 
 

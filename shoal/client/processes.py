@@ -15,6 +15,8 @@ import signal
 import time
 from pathlib import Path
 
+from shoal.base.command_lines import command_line, command_lines
+
 END_SECONDS = 10.0
 """A killed process is gone within milliseconds, unless the kernel holds it (a hung disk)."""
 
@@ -26,19 +28,17 @@ def job_processes(config_path: Path) -> list[int]:
     """
     wanted = [b"--config", os.fsencode(config_path)]
     found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            arguments = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it ended meanwhile
+    for process, arguments in command_lines():
         pairs = [arguments[i : i + 2] for i in range(len(arguments) - 1)]
-        if wanted in pairs and any(
-            flag == b"-m" and module.startswith(b"shoal.")
-            for flag, module in pairs[: pairs.index(wanted)]
+        if (
+            process != os.getpid()
+            and wanted in pairs
+            and any(
+                flag == b"-m" and module.startswith(b"shoal.")
+                for flag, module in pairs[: pairs.index(wanted)]
+            )
         ):
-            found.append(int(entry.name))
+            found.append(process)
     return found
 
 
@@ -77,7 +77,7 @@ def process_of(config_path: Path, role: str, index: int = 0) -> int | None:
     """
     for process in job_processes(config_path):
         try:
-            arguments = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            arguments = command_line(process)
             leads = os.getsid(process) == process
         except OSError:
             continue

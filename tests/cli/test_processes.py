@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 
+from shoal.base.command_lines import command_line
 from shoal.client.following import Interruptions
 from shoal.client.processes import job_processes, kill_job
 from shoal.client.usage import machine, usage_of
@@ -26,6 +27,15 @@ def test_a_program_that_was_given_a_jobs_file_is_none_of_its_processes(tmp_path)
         assert kill_job(path) == 0
         program.stdin.close()
         assert program.wait() == 0
+
+
+def test_a_process_is_known_though_its_parent_died_when_it_had_just_started_it(tmp_path):
+    """Without a look again, one of ten has no arguments yet when its parent goes on."""
+    own = ["sh", "-c", "read line", "sh", "-m", "shoal.worker", "--config", str(tmp_path / "job")]
+    for _ in range(50):
+        with subprocess.Popen(own, stdin=subprocess.PIPE) as process:
+            assert command_line(process.pid)[3:] == [each.encode() for each in own[3:]] + [b""]
+            process.stdin.close()
 
 
 def test_processes_of_a_job_tell_what_they_use(tmp_path):
