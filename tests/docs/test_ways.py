@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import shoal.master
-from shoal.master.job.members import ProcessState
+from shoal.master.job.members.members import ProcessState
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.witnesses import Witnesses
 from shoal.master.service import MasterService
