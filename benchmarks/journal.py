@@ -23,6 +23,13 @@ from pathlib import Path
 import click
 
 from shoal.config.job import JobConfig
+from shoal.master.job.events import (
+    CheckpointBegun,
+    CheckpointTaken,
+    JobBegun,
+    ServerRegistered,
+    TaskReported,
+)
 from shoal.master.job.instructions import TakeCheckpoint
 from shoal.master.job.job import Job
 from shoal.master.job.kept_checkpoints import Taken
@@ -51,7 +58,7 @@ def _beat(worker: WorkerId, task: Task, job: Job, now: float) -> None:
 
 
 def _report(worker: WorkerId, task: Task, job: Job, now: float) -> None:
-    job.task_reported(worker, 0, task.id, outcomes.Done(), 1, now)
+    job.on(TaskReported(worker, 0, task.id, outcomes.Done(), 1), now)
 
 
 def run(folder: Path, workers: int, *, written: bool) -> float:
@@ -66,11 +73,11 @@ def run(folder: Path, workers: int, *, written: bool) -> float:
     journal = Journal(folder / f"{workers}-{written}-{time.time_ns()}", config)
     job = journal.restore() if written else RecordedJob(config, lambda _: None)
     shared = SharedJob(job, commit=journal.commit)
-    shared.apply(lambda job, now: job.begin(now))
-    shared.apply(lambda job, now: job.server_registered(ServerId(0), 0, "a:1", now))
+    shared.apply(lambda job, now: job.on(JobBegun(), now))
+    shared.apply(lambda job, now: job.on(ServerRegistered(ServerId(0), 0, "a:1"), now))
     task = shared.apply(lambda job, now: job.task_wanted(WorkerId(0), 0, now))
     data = outcomes.DataDescribed(training=(Source("s", TASKS),))
-    shared.apply(lambda job, now: job.task_reported(WorkerId(0), 0, task.id, data, 0, now))
+    shared.apply(lambda job, now: job.on(TaskReported(WorkerId(0), 0, task.id, data, 0), now))
 
     def work(worker: WorkerId) -> None:
         while isinstance(task := shared.apply(partial(_lease, worker)), Task):
@@ -106,23 +113,23 @@ def many(folder: Path, tasks: int) -> None:
     )
     journal = Journal(folder / "journal", config)
     job = journal.restore()
-    job.begin(0.0)
-    job.server_registered(ServerId(0), 0, "a:1", 0.0)
+    job.on(JobBegun(), 0.0)
+    job.on(ServerRegistered(ServerId(0), 0, "a:1"), 0.0)
     worker = WorkerId(0)
     task = job.task_wanted(worker, 0, 0.0)
     assert isinstance(task, Task)
     data = outcomes.DataDescribed(training=(Source("s", tasks),))
-    job.task_reported(worker, 0, task.id, data, 0, 0.0)
+    job.on(TaskReported(worker, 0, task.id, data, 0), 0.0)
     began = time.perf_counter()
     for number in range(1, tasks + 1):
         task = job.task_wanted(worker, 0, number)
         assert isinstance(task, Task)
-        job.task_reported(worker, 0, task.id, outcomes.Done(), number, number)
+        job.on(TaskReported(worker, 0, task.id, outcomes.Done(), number), number)
         if number % COMMIT_EVERY == 0:
             job.tick(number)
             if any(isinstance(each, TakeCheckpoint) for each in job.take_instructions()):
-                job.checkpoint_begun(number)
-                job.checkpoint_taken(Taken(number, number, 0, 0.0), False, number)
+                job.on(CheckpointBegun(), number)
+                job.on(CheckpointTaken(Taken(number, number, 0, 0.0), False), number)
             journal.commit()
         if number % (tasks // 10) == 0:
             each = (time.perf_counter() - began) / number

@@ -19,6 +19,7 @@ from typing import Any
 from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig, fields_of
 from shoal.errors import UserError, without_secrets
+from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.job.sample import evaluations_from, sample_of
 from shoal.master.job.status import row_norms, staleness
@@ -167,7 +168,7 @@ class Recorder:
 
     def _warn(self, text: str) -> None:
         with contextlib.suppress(WireError):  # the journal cannot be written, either
-            self._job.answer(lambda job, now: job.noted(f"warning: {text}", now))
+            self._job.answer(Noted(f"warning: {text}"))
 
     def _show(self) -> None:
         """Write to the event files what they lack. Raises OSError, UserError."""

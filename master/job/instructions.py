@@ -37,7 +37,7 @@ class TerminateProcess:
 
 @dataclass(frozen=True)
 class FenceWorker:
-    """Have every server refuse this worker's pushes, then call `Job.fenced`.
+    """Have every server refuse this worker's pushes, then tell the job (`WorkerFenced`).
 
     kept: numbers of its gradients that the servers are to hold on, with --sync.
     """
@@ -49,7 +49,7 @@ class FenceWorker:
 
 @dataclass(frozen=True)
 class ApplyUpdate:
-    """Have every server apply this update, one after another, then call `Job.update_applied`."""
+    """Have every server apply this update, in their order, then tell the job (`UpdateApplied`)."""
 
     update: Update
 
@@ -63,7 +63,7 @@ class AdoptProcess:
 
 @dataclass(frozen=True)
 class TakeCheckpoint:
-    """Take a checkpoint, then call `Job.checkpoint_taken` or `Job.checkpoint_failed`.
+    """Take a checkpoint, then tell the job (`CheckpointTaken` or `CheckpointFailed`).
 
     final: it is that of the end of training, as these are to be told.
     """
@@ -73,14 +73,14 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True)
 class ConfirmServers:
-    """Ask all servers what they have, then call `Job.servers_confirmed`."""
+    """Ask all servers what they have, then tell the job (`ServersConfirmed`)."""
 
 
 @dataclass(frozen=True)
 class MoveSlots:
     """Move rows to where this table has them.
 
-    Then call `Job.move_begun`, `move_committed` and `move_ended`, or `move_failed`.
+    Then tell the job (`MoveBegun`, `MoveCommitted` and `MoveEnded`, or `MoveFailed`).
     """
 
     table: pb.RoutingTable
@@ -90,7 +90,7 @@ class MoveSlots:
 class SettleServers:
     """Tell all servers which table holds, after another master's move.
 
-    decided: that was completed. Then call `Job.move_ended`, else `Job.move_failed`.
+    decided: that was completed. Then tell the job (`MoveEnded`, else `MoveFailed`).
     """
 
     decided: bool

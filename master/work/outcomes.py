@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from shoal.master.work.failures import Failure
 from shoal.master.work.units import FoundSource, Source
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,33 @@ class MetricsComputed:
 
 Success = Done | DataDescribed | StatesComputed | MetricsComputed
 Outcome = Success | Failure
+
+
+def of_report(request: pb.ReportTaskRequest) -> Outcome:
+    """The outcome that a worker reports. Raises WireError if there is none."""
+    match request.WhichOneof("outcome"):
+        case "done":
+            return Done(request.stop_training)
+        case "failure":
+            return Failure.from_message(request.failure)
+        case "data":
+            found = (request.data.training, request.data.validation, request.data.prediction)
+            sources = [tuple(map(Source.from_message, kind)) for kind in found]
+            data = request.data
+            more = (data.more_training, data.more_validation, data.more_prediction)
+            left = [tuple(FoundSource(each.name, each.weight) for each in kind) for kind in more]
+            return DataDescribed(
+                *(sources[0], sources[1], sources[2]),
+                data.rules,
+                tuple(data.notes),
+                *(left[0], left[1], left[2]),
+            )
+        case "states":
+            return StatesComputed(request.states)
+        case "metrics":
+            return MetricsComputed(dict(request.metrics.values), request.stop_training)
+        case _:
+            raise WireError(pb.BAD_REQUEST, "a report without an outcome")
 
 
 @dataclass(frozen=True)

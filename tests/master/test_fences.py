@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from shoal.master.fences import Fences, Said
+from shoal.master.job.events import ServerRegistered
 from shoal.master.job.instructions import FenceWorker
 from shoal.master.server_work import ServerWork
 from shoal.master.servers import Place, ServerConnections
@@ -162,9 +163,9 @@ def test_a_server_that_comes_back_when_all_have_answered_is_asked_again(servers)
 def test_the_job_takes_no_answer_of_an_incarnation_that_is_over():
     job = begun(DataDescribed(training=(Source("t", 20),)), servers="2")
     task = take(job, w(0))
-    job.process_exited(exited(w(0)), 1.0)
-    job.process_exited(exited(ServerId(1)), 1.0)
-    job.server_registered(ServerId(1), 1, "host:9", 2.0)
+    job.on(exited(w(0)), 1.0)
+    job.on(exited(ServerId(1)), 1.0)
+    job.on(ServerRegistered(ServerId(1), 1, "host:9"), 2.0)
     work = ServerWork(SharedJob(job, clock=lambda: 3.0), threading.Event())
     fence, member = FenceWorker(w(0), 0), job.members.workers[w(0)]
     said = {ServerId(each): Said(0, AppliedPush(10, task.id, 10)) for each in range(2)}

@@ -4,6 +4,7 @@ import pytest
 
 from shoal.master.job import status
 from shoal.master.job.diagnosis import Bound, Facts, diagnose
+from shoal.master.job.events import WorkerFenced, WorkerRegistered
 from shoal.master.job.stage_times import FEEDS, WorkerTime
 from shoal.master.job.status import diagnosis, status_message
 from shoal.master.result import result_of
@@ -212,9 +213,9 @@ def test_a_job_judges_all_incarnations_of_its_workers_and_the_servers_while_it_t
     stages = {"training": 6.0, "pull": 5.0, "step": 1.0}
     job.heartbeat(w(0), 0, Heartbeat(task.id, 0, stage_seconds=stages, steps_done=15), 2.0)
     assert diagnosis(job).bound_by == Bound.UNKNOWN
-    job.process_exited(exited(w(0)), 3.0)
-    job.fenced(w(0), 0, [None], 3.0)
-    job.worker_registered(w(0), 1, 4.0)
+    job.on(exited(w(0)), 3.0)
+    job.on(WorkerFenced(w(0), 0, [None]), 3.0)
+    job.on(WorkerRegistered(w(0), 1), 4.0)
     job.heartbeat(w(0), 1, Heartbeat(stage_seconds=stages, steps_done=15), 5.0)
     shown = status_message(job, 6.0).diagnosis
     assert shown.bound_by == "servers"

@@ -1,5 +1,6 @@
 """The status tells of each worker and server what the master knows of it."""
 
+from shoal.master.job.events import CheckpointTaken
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.status import status_message
 from shoal.master.work.ids import ServerId
@@ -21,7 +22,7 @@ def test_a_worker_is_shown_with_its_task_and_its_deaths():
     assert (busy.worker, busy.state, busy.incarnation, busy.deaths) == (1, "alive", 0, 0)
     assert (busy.task.id, busy.task.kind, busy.records_done) == (task.id, pb.TRAIN, 5)
     assert (busy.waits_for, busy.stage_seconds) == ("storage", {"pull": 1.5})
-    job.process_exited(exited(w(1)), 2.0)
+    job.on(exited(w(1)), 2.0)
     dead = status_message(job, 2.0).workers[1]
     assert (dead.starts, dead.deaths, dead.waits_for) == (1, 1, "")
     assert dead.state == "dead"
@@ -49,7 +50,7 @@ def test_a_server_is_shown_with_what_it_said_last():
 def test_a_server_that_is_started_again_has_said_nothing_yet():
     job = begun(DATA, servers="2")
     job.servers.answered(ServerId(0), pb.ServerStatus(version=7))
-    job.process_exited(exited(ServerId(0)), 2.0)
+    job.on(exited(ServerId(0)), 2.0)
     view = status_message(job, 2.0).servers[0]
     assert (view.state, view.incarnation, view.deaths) == ("starting", 1, 1)
     assert view.told.version == 0
@@ -60,5 +61,5 @@ def test_the_newest_checkpoint_is_told_with_its_age_once_there_is_one():
     assert not status_message(job, 3.0).HasField("checkpoint_seconds")
     job.servers.answered(ServerId(0), pb.ServerStatus(version=10))
     job.tick(4.0)
-    job.checkpoint_taken(Taken(1, version=10, bytes=100, seconds=0.1), False, 5.0)
+    job.on(CheckpointTaken(Taken(1, version=10, bytes=100, seconds=0.1), False), 5.0)
     assert status_message(job, 12.5).checkpoint_seconds == 7.5

@@ -8,6 +8,12 @@ from hypothesis import strategies as st
 
 from shoal.base.transitions import InvalidTransitionError
 from shoal.master.job.checkpoints import Taking
+from shoal.master.job.events import (
+    CheckpointBegun,
+    CheckpointFailed,
+    CheckpointTaken,
+    MasterRestarted,
+)
 from shoal.master.job.instructions import TakeCheckpoint
 from shoal.master.job.kept_checkpoints import KeptCheckpoints, Taken
 from shoal.master.job.last_checkpoint import ATTEMPTS, PAUSE_SECONDS, LastCheckpoint
@@ -35,10 +41,13 @@ ORDERED = "one is to begin"
 
 EVENTS = {
     "ask": (ask, ORDERED),
-    "begin": (lambda job, now: job.checkpoint_begun(now), Taking.BEGUN),
-    "taken": (lambda job, now: job.checkpoint_taken(complete(int(now)), False, now), Taking.IDLE),
-    "failed": (lambda job, now: job.checkpoint_failed("no room", False, now), Taking.IDLE),
-    "restarted": (lambda job, now: job.master_restarted(now), Taking.IDLE),
+    "begin": (lambda job, now: job.on(CheckpointBegun(), now), Taking.BEGUN),
+    "taken": (
+        lambda job, now: job.on(CheckpointTaken(complete(int(now)), False), now),
+        Taking.IDLE,
+    ),
+    "failed": (lambda job, now: job.on(CheckpointFailed("no room", False), now), Taking.IDLE),
+    "restarted": (lambda job, now: job.on(MasterRestarted(), now), Taking.IDLE),
 }
 PATHS = {Taking.IDLE: [], ORDERED: ["ask"], Taking.BEGUN: ["ask", "begin"]}
 AFTER = {
