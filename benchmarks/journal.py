@@ -32,7 +32,6 @@ from shoal.master.job.events import (
 )
 from shoal.master.job.instructions import TakeCheckpoint
 from shoal.master.job.job import Job
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.journal import Journal
 from shoal.master.shared_job import SharedJob

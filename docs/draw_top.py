@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.local_jobs import running
-from shoal.client.local_master import master_of
-from shoal.client.top import Seen, page
-from shoal.client.watching import ASK_SECONDS
+from shoal.client.ask.local_master import master_of
+from shoal.client.found.local_jobs import running
+from shoal.client.show.top import Seen, page
+from shoal.client.show.watching import ASK_SECONDS
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 

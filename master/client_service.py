@@ -19,8 +19,6 @@ from shoal.master.found_ids import FoundIds
 from shoal.master.job.events import JobStopped, WorkersWanted
 from shoal.master.job.status import status_message
 from shoal.master.shared_job import SharedJob
-from shoal.master.slot_loads import SlotLoads
-from shoal.master.stacks import Stacks
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -32,7 +32,7 @@ import click
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
-from shoal.client.cluster_jobs import handle_of, master_of, result_of
+from shoal.client.ask.cluster_jobs import handle_of, master_of, result_of
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.manifests import JOB_LABEL, Manifest
 from shoal.errors import UserError

@@ -41,11 +41,7 @@ from shoal.master.job.launcher import Exited, Waiting
 from shoal.master.job.members import ProcessState
 from shoal.master.job.placement import Weights
 from shoal.master.job.server_lifecycle import ServerLifecycle
-from shoal.master.job.server_scaling import ServerScaler
-from shoal.master.job.start_waits import StartWaits
 from shoal.master.job.state import JobState
-from shoal.master.job.storage_waits import StorageWaits
-from shoal.master.job.stragglers import Stragglers
 from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes

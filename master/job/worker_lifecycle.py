@@ -20,9 +20,10 @@ from shoal.master.job.instructions import (
     StartProcess,
     TerminateProcess,
 )
-from shoal.master.job.launcher import Exited
-from shoal.master.job.members import ProcessState, WorkerMember
-from shoal.master.job.restarts import RelaunchLimit
+from shoal.master.job.members import supervisor
+from shoal.master.job.members.launcher import Exited
+from shoal.master.job.members.members import ProcessState, WorkerMember
+from shoal.master.job.members.restarts import RelaunchLimit
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes

@@ -27,11 +27,11 @@ from shoal.master.journal.deaths import Death, recoveries
 from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.reading import read
 from shoal.master.work import outcomes
-from shoal.master.work.applied import applied_heads
+from shoal.master.work.accounts.applied import applied_heads
+from shoal.master.work.accounts.spans import Coverage, Fate, Interval
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ProcessId, ServerId
 from shoal.master.work.record import WARNING
-from shoal.master.work.spans import Coverage, Fate, Interval
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb
 

@@ -29,6 +29,7 @@ from shoal.master.job.instructions import ClockAnswer, Finished, HeartbeatAnswer
 from shoal.master.job.job import Job
 from shoal.master.work import applied, failures, ids, outcomes, spans
 from shoal.master.work import units as work
+from shoal.master.work.accounts import applied, spans
 from shoal.master.work.ids import WorkerId
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -16,13 +16,14 @@ from shoal.api.jobs import Job, Run
 from shoal.base.job_folder import JOBS, JobFolder
 from shoal.base.libraries import library
 from shoal.base.words import near
-from shoal.client import local_jobs
-from shoal.client.compare import METRIC, Compared, compared, differing_flags, jobs_of
-from shoal.client.display import Display, default_display
-from shoal.client.drawn import ENDED
+from shoal.client.ask.compare import METRIC, Compared, compared, differing_flags, jobs_of
 from shoal.client.finding import on_kubernetes
-from shoal.client.following import POLL_SECONDS, Interruptions
-from shoal.client.local import resume_job
+from shoal.client.found import local_jobs
+from shoal.client.found.following import POLL_SECONDS, Interruptions
+from shoal.client.run.local import resume_job
+from shoal.client.show.display import Display
+from shoal.client.show.drawn import ENDED
+from shoal.client.show.notebook import default_display
 from shoal.config.flags import kind_of
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
 from shoal.config.signatures import checked
@@ -32,7 +33,7 @@ from shoal.result import JobFailedError, JobResult
 if TYPE_CHECKING:
     import pandas as pd
 
-    from shoal.dashboard.source import Source
+    from shoal.tools.dashboard.source import Source
 
 
 def attach(job: AnyPath, *, namespace: str = "") -> Job | JobResult:
@@ -53,7 +54,7 @@ def attach(job: AnyPath, *, namespace: str = "") -> Job | JobResult:
             if (result := local_jobs.result_of(folder)) is not None:
                 return result
             raise UserError(f"job {folder.path.name} was killed{local_jobs.way_on(folder)}")
-        from shoal.dashboard.source import LocalSource  # late: it needs gRPC
+        from shoal.tools.dashboard.source import LocalSource  # late: it needs gRPC
 
         config = JobConfig.load(folder.config)
         return Job(_followed(LocalSource(folder), config, folder), own=False)
@@ -107,7 +108,7 @@ def _on_kubernetes(name: str, folder: JobFolder | None, namespace: str) -> Job |
     ended: JobResult | None = of.result_of(handle)
     if ended is not None:
         return ended
-    from shoal.dashboard.source import ClusterSource  # late: the Kubernetes library is large
+    from shoal.tools.dashboard.source import ClusterSource  # late: the Kubernetes library is large
 
     source = ClusterSource(handle)
     if over := source.over():

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.job_folder import JobFolder
-from shoal.client import local_jobs, local_master
-from shoal.client.display import Display, default_display
-from shoal.client.drawn import status_text
-from shoal.client.following import Interruptions
+from shoal.client.ask import local_master
+from shoal.client.found import local_jobs
+from shoal.client.found.following import Interruptions
+from shoal.client.show.display import Display
+from shoal.client.show.drawn import status_text
+from shoal.client.show.notebook import default_display
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
@@ -138,7 +140,7 @@ class Job:
         if self._namespace is None:
             local_master.scale(self._folder, workers, servers)
         else:
-            from shoal.client import cluster_jobs  # late: the Kubernetes library is large
+            from shoal.client.ask import cluster_jobs  # late: the Kubernetes library is large
 
             handle = cluster_jobs.handle_of(self.name, self._namespace)
             cluster_jobs.scale(handle, workers, servers)
@@ -147,7 +149,7 @@ class Job:
         """Even out the load of the servers; True if rows move for it. Raises UserError."""
         if self._namespace is None:
             return local_master.rebalance(self._folder)
-        from shoal.client import cluster_jobs  # late: the Kubernetes library is large
+        from shoal.client.ask import cluster_jobs  # late: the Kubernetes library is large
 
         return cluster_jobs.rebalance(cluster_jobs.handle_of(self.name, self._namespace))
 
@@ -161,7 +163,7 @@ class Job:
         elif self._namespace is None:
             local_master.stop(self._folder)
         else:
-            from shoal.client import cluster_jobs  # late: the Kubernetes library is large
+            from shoal.client.ask import cluster_jobs  # late: the Kubernetes library is large
 
             cluster_jobs.stop(cluster_jobs.handle_of(self.name, self._namespace))
 
@@ -172,7 +174,8 @@ class Job:
         """
         if self._namespace is None:
             return "\n".join(local_jobs.log_lines(self._folder, role, index, follow=False))
-        from shoal.client import cluster_jobs, remote  # late: the Kubernetes library is large
+        from shoal.client.ask import cluster_jobs
+        from shoal.client.run import remote  # late: the Kubernetes library is large
 
         if not self.running:
             return remote.kept_log(self._folder, role, index)

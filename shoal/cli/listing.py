@@ -10,7 +10,7 @@ import click
 from shoal.base.job_folder import JOBS, JobFolder
 from shoal.cli.finding import command, console_here
 from shoal.client.finding import here, on_kubernetes
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.errors import UserError
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -24,7 +24,7 @@ _EVERYWHERE = click.option(
 @_JSON
 def jobs(everywhere: bool, as_json: bool, namespace: str) -> None:
     """List the jobs in ./shoal-jobs and those on Kubernetes."""
-    from shoal.client import local_jobs
+    from shoal.client.found import local_jobs
     from shoal.client.job_lines import jobs_table
 
     _check_one(namespace, everywhere=everywhere)
@@ -72,15 +72,15 @@ def status(job: str, everywhere: bool, as_json: bool, namespace: str) -> None:
         found = _of_cluster(job, namespace) if folder is None else _of_folder(folder)
         echo(json.dumps(found, indent=2, allow_nan=False))
         return
-    from shoal.client.report import print_report
+    from shoal.client.show.report import print_report
 
     if folder is not None:
-        from shoal.client import local_jobs
+        from shoal.client.found import local_jobs
 
         if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
             print_report(ended)
             return
-        from shoal.client import local_master
+        from shoal.client.ask import local_master
 
         parts = local_master.status(folder)
     else:
@@ -100,8 +100,9 @@ def _check_one(namespace: str, *, everywhere: bool) -> None:
 
 def _of_folder(folder: JobFolder) -> dict[str, Any]:
     """A job of this machine, for programs. Raises UserError."""
-    from shoal.client import local_jobs, local_master
-    from shoal.dashboard import facts
+    from shoal.client.ask import local_master
+    from shoal.client.found import local_jobs
+    from shoal.tools.dashboard import facts
 
     name = {"name": folder.path.name, "namespace": ""}
     if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
@@ -112,7 +113,7 @@ def _of_folder(folder: JobFolder) -> dict[str, Any]:
 def _of_cluster(job: str, namespace: str) -> dict[str, Any]:
     """A job on Kubernetes, for programs. Raises UserError."""
     of, handle = on_kubernetes(job, namespace)
-    from shoal.dashboard import facts
+    from shoal.tools.dashboard import facts
 
     name = {"name": handle.name, "namespace": handle.namespace}
     if (result := of.result_of(handle)) is not None:

@@ -10,7 +10,7 @@ import click
 from shoal.base.job_folder import shown_path
 from shoal.cli.finding import ROLES, command, console_here
 from shoal.client.finding import here, on_kubernetes
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 
 
@@ -27,7 +27,7 @@ def stacks(job: str, role: str, index: int, namespace: str) -> None:
     from shoal.client.stacks import problems, stacks_lines
 
     if (folder := here(job, namespace)) is not None:
-        from shoal.client import local_master
+        from shoal.client.ask import local_master
 
         found = local_master.stacks(folder, role, index)
     else:
@@ -63,7 +63,7 @@ def profile(job: str, role: str, index: int, seconds: float, output: str, namesp
 
     ROLE is master, ps or worker. py-spy looks at the process, which must be of this machine.
     """
-    from shoal.client import local_master
+    from shoal.client.ask import local_master
     from shoal.client.profile import record
 
     if not Path(output).absolute().parent.is_dir():  # said before it takes its time

@@ -15,7 +15,7 @@ def here(job: str, namespace: str) -> JobFolder | None:
     """The folder of a job of this machine; None if it is one on Kubernetes."""
     if namespace:
         return None
-    from shoal.client import local_jobs
+    from shoal.client.found import local_jobs
 
     return local_jobs.find(job)
 
@@ -26,7 +26,7 @@ def on_kubernetes(job: str, namespace: str) -> tuple[Any, Any]:
 
     try:
         check_configured()
-        from shoal.client import cluster_jobs
+        from shoal.client.ask import cluster_jobs
 
         return cluster_jobs, cluster_jobs.handle_of(job, namespace)
     except UserError as error:

@@ -13,8 +13,8 @@ from shoal.base.words import counted
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import WireError
-from shoal.proto.rpc import Connection
 
 OWN_MARK = ">"
 """Before a line of the user's own code."""

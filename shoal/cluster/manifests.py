@@ -12,7 +12,7 @@ from shoal.cluster.pod_security import restrict
 from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT, PORTS, SERVER_PORT
 from shoal.cluster.templates import merged
 from shoal.config.job import JobConfig
-from shoal.proto.routing import holder_index
+from shoal.proto.values.routing import holder_index
 
 Manifest = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from shoal.config.quantities import number_of
+from shoal.config.groups.quantities import number_of
 
 MOST_MEMORY = 4.0
 """A pod that runs out of memory gets at most so many times what it asked for at first."""

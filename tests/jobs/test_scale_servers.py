@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from shoal.client import local_master
+from shoal.client.ask import local_master
 from shoal.errors import UserError
 from shoal.master.job.events import MoveEnded
 from shoal.native.ids import slot_of
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from tests.jobs.results import SERIAL, applied, model
 from tests.jobs.running import RunningJob, audited, completed, resume, until
 

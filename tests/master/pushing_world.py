@@ -34,7 +34,7 @@ from shoal.master.job.instructions import Assignment, ConfirmServers, FenceWorke
 from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.resume import merged
-from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.phases import Phase

@@ -26,9 +26,9 @@ from shoal.master.job.status import status_message
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
+from shoal.master.work.accounts.lease_copies import Piece
 from shoal.master.work.ids import ServerId, Start
-from shoal.master.work.lease_copies import Piece
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Span

@@ -15,8 +15,6 @@ from shoal.master.job.events import (
     MasterRestarted,
 )
 from shoal.master.job.instructions import TakeCheckpoint
-from shoal.master.job.kept_checkpoints import KeptCheckpoints, Taken
-from shoal.master.job.last_checkpoint import ATTEMPTS, PAUSE_SECONDS, LastCheckpoint
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source

@@ -15,7 +15,7 @@ from shoal.master.journal.resume import resume_job
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from tests.master.strategies import config, finish_next, register, w
 
 LOG = {"durability": "log", "checkpoint_steps": 10}
