@@ -28,6 +28,7 @@ from shoal.master.job.events import (
     CheckpointTaken,
     JobBegun,
     ServerRegistered,
+    Taken,
     TaskReported,
 )
 from shoal.master.job.instructions import TakeCheckpoint

@@ -15,9 +15,11 @@ from shoal.base.job_folder import JobFolder
 from shoal.base.job_logs import log_of
 from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.errors import UserError
-from shoal.master.found_ids import FoundIds
+from shoal.master.calls.found_ids import FoundIds
+from shoal.master.calls.slot_loads import SlotLoads
+from shoal.master.calls.stacks import Stacks
 from shoal.master.job.events import JobStopped, WorkersWanted
-from shoal.master.job.status import status_message
+from shoal.master.job.view.status import status_message
 from shoal.master.shared_job import SharedJob
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb

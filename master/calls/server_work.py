@@ -15,8 +15,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, assert_never
 
-from shoal.master.between_updates import BetweenUpdates
-from shoal.master.fences import Fences, Said
+from shoal.master.calls.between_updates import BetweenUpdates
+from shoal.master.calls.fences import Fences, Said
+from shoal.master.calls.move_slots import MovingError, Servers, SlotMover
+from shoal.master.calls.servers import Place, ServerConnections, places_of
+from shoal.master.calls.take_checkpoint import CheckpointTaker, TakingError
+from shoal.master.calls.update_thread import UpdateThread
 from shoal.master.job import events
 from shoal.master.job.instructions import (
     ApplyUpdate,

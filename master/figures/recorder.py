@@ -19,6 +19,9 @@ from typing import Any
 from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig, fields_of
 from shoal.errors import UserError, without_secrets
+from shoal.master.figures.metrics_file import MetricsFile, write_parquet
+from shoal.master.figures.mlflow_run import MlflowRun
+from shoal.master.figures.tensorboard import EventFiles
 from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.job.view.sample import evaluations_from, sample_of

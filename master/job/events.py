@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
 from shoal.master.job.instructions import FenceWorker, Finished, Wait, WorkerWelcome
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.updates import Gradient
 from shoal.master.work import outcomes
-from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.spans import Interval
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
-from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
 from shoal.proto import shoal_pb2 as pb
 
@@ -183,6 +182,21 @@ class CheckpointBegun(Event[None]):
 
 class CheckpointFixed(Event[None]):
     """All servers have fixed what they hold. Told for the journal."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A checkpoint that is complete.
+
+    bytes: of all its files. seconds: it took. nonce: of the attempt to take it, which tells
+    it from another of the same number.
+    """
+
+    number: int
+    version: int
+    bytes: int
+    seconds: float
+    nonce: str = ""
 
 
 class CheckpointTaken(Event[None]):

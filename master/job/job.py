@@ -21,9 +21,8 @@ from typing import Any
 from shoal.config.job import JobConfig
 from shoal.master.job import events
 from shoal.master.job.assignments import Assignments
-from shoal.master.job.autoscaling import Autoscaler
-from shoal.master.job.checkpoints import Checkpoints
-from shoal.master.job.drains import Drained
+from shoal.master.job.checkpoints.checkpoints import Checkpoints
+from shoal.master.job.checkpoints.drains import Drained
 from shoal.master.job.events import Event, Result
 from shoal.master.job.instructions import (
     ApplyUpdate,
@@ -37,9 +36,14 @@ from shoal.master.job.instructions import (
     Wait,
     WorkerWelcome,
 )
-from shoal.master.job.launcher import Exited, Waiting
-from shoal.master.job.members import ProcessState
-from shoal.master.job.placement import Weights
+from shoal.master.job.members.launcher import Exited, Waiting
+from shoal.master.job.members.members import ProcessState
+from shoal.master.job.members.start_waits import StartWaits
+from shoal.master.job.members.storage_waits import StorageWaits
+from shoal.master.job.moves.placement import Weights
+from shoal.master.job.scaling.autoscaling import Autoscaler
+from shoal.master.job.scaling.server_scaling import ServerScaler
+from shoal.master.job.scaling.stragglers import Stragglers
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes

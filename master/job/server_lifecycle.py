@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
-from shoal.master.job import events, supervisor
+from shoal.master.job import events
 from shoal.master.job.heard import hears
 from shoal.master.job.instructions import (
     AdoptProcess,
@@ -25,6 +25,7 @@ from shoal.master.job.members.members import ProcessState, ServerMember
 from shoal.master.job.scaling.memory_forecast import MemoryForecasts
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
+from shoal.master.work.accounts.lease_copies import Piece
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.phases import Phase

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
-from shoal.master.job import events, supervisor
+from shoal.master.job import events
 from shoal.master.job.heard import uses_heard
 from shoal.master.job.instructions import (
     AdoptProcess,

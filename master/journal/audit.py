@@ -21,7 +21,7 @@ import click
 from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.master.job import events
-from shoal.master.job.members import ProcessState, WorkerMember
+from shoal.master.job.members.members import ProcessState, WorkerMember
 from shoal.master.journal.audit_report import Report, problem_of, ranges_of, text_of, time_text
 from shoal.master.journal.deaths import Death, recoveries
 from shoal.master.journal.events import Entry, RecordedJob

@@ -23,11 +23,11 @@ from google.protobuf.message import Message
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.job import kept_checkpoints, updates
-from shoal.master.job.events import Event, JobFailed, JobStopped, Result, TaskWanted
+from shoal.master.job import updates
+from shoal.master.job.events import Event, JobFailed, JobStopped, Result, Taken, TaskWanted
 from shoal.master.job.instructions import ClockAnswer, Finished, HeartbeatAnswer, Wait
 from shoal.master.job.job import Job
-from shoal.master.work import applied, failures, ids, outcomes, spans
+from shoal.master.work import failures, ids, outcomes
 from shoal.master.work import units as work
 from shoal.master.work.accounts import applied, spans
 from shoal.master.work.ids import WorkerId
@@ -46,7 +46,7 @@ _KINDS: dict[str, type] = Event.kinds | {
         work.FoundSource,
         applied.AppliedPush,
         applied.LastPush,
-        kept_checkpoints.Taken,
+        Taken,
         spans.Interval,
         updates.Gradient,
         outcomes.Done,

@@ -29,11 +29,11 @@ from shoal.master.job.events import (
     CheckpointTaken,
     GradientOffered,
     Resumed,
+    Taken,
     TaskReported,
 )
-from shoal.master.job.kept_checkpoints import Taken
-from shoal.master.job.status import position
 from shoal.master.job.updates import Gradient
+from shoal.master.job.view.status import position
 from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log

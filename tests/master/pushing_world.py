@@ -24,6 +24,7 @@ from shoal.master.job.events import (
     Resumed,
     ServerRegistered,
     ServersConfirmed,
+    Taken,
     TaskAheadWanted,
     TaskReported,
     WorkerFenced,
@@ -31,7 +32,6 @@ from shoal.master.job.events import (
     WorkerRegistered,
 )
 from shoal.master.job.instructions import Assignment, ConfirmServers, FenceWorker, StartProcess
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.resume import merged
 from shoal.master.work.accounts.applied import AppliedPush, LastPush

@@ -14,7 +14,10 @@ from collections.abc import Sequence
 from shoal.base.transitions import Transitions
 from shoal.config.job import JobConfig
 from shoal.master.job import events
-from shoal.master.job.drains import Drains
+from shoal.master.job.checkpoints.drains import Drains
+from shoal.master.job.checkpoints.kept_checkpoints import KeptCheckpoints
+from shoal.master.job.checkpoints.last_checkpoint import LastCheckpoint
+from shoal.master.job.events import Taken
 from shoal.master.job.heard import hears, uses_heard
 from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.state import JobState

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from shoal.config.job import JobConfig
 from shoal.master.job import events
 from shoal.master.job.heard import hears
-from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
+from shoal.master.job.members.members import ProcessState, ServerMember, WorkerMember
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.proto import shoal_pb2 as pb

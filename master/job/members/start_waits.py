@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 
 from shoal.config.groups.kubernetes import START_ERROR_SECONDS
 from shoal.config.job import JobConfig
-from shoal.config.kubernetes import START_ERROR_SECONDS
-from shoal.master.job.launcher import Waiting
-from shoal.master.job.members import ProcessState, ServerMember, WorkerMember
-from shoal.master.job.membership import Membership
+from shoal.master.job.members.launcher import Waiting
+from shoal.master.job.members.members import ProcessState, ServerMember, WorkerMember
+from shoal.master.job.members.membership import Membership
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ProcessId, ServerId, Start
 

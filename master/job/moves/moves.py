@@ -19,7 +19,6 @@ from shoal.base.transitions import Transitions
 from shoal.base.words import counted, size
 from shoal.config.job import JobConfig
 from shoal.master.job import events
-from shoal.master.job.departures import Departures
 from shoal.master.job.heard import hears
 from shoal.master.job.instructions import (
     Instruction,

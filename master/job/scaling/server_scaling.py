@@ -16,9 +16,9 @@ from shoal.config.budget import Budget
 from shoal.config.options import JobOptions
 from shoal.master.job.events import Event, Noted, ServersWanted
 from shoal.master.job.heard import hears
-from shoal.master.job.members import ServerMember
-from shoal.master.job.membership import Membership
-from shoal.master.job.moves import Moves
+from shoal.master.job.members.members import ServerMember
+from shoal.master.job.members.membership import Membership
+from shoal.master.job.moves.moves import Moves
 
 FULL = 0.8
 """Of the memory that a server may have: more is about to be too much. While rows move away, what

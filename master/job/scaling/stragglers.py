@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shoal.master.job.autoscaling import IN_TRAINING, trains
 from shoal.master.job.events import Event, Noted, WorkerReplaced
 from shoal.master.job.heard import hears
 from shoal.master.job.members.membership import Membership

@@ -4,7 +4,9 @@ import threading
 
 import pytest
 
-from shoal.master.fences import Fences, Said
+from shoal.master.calls.fences import Fences, Said
+from shoal.master.calls.server_work import ServerWork
+from shoal.master.calls.servers import Place, ServerConnections
 from shoal.master.job.events import ServerRegistered
 from shoal.master.job.instructions import FenceWorker
 from shoal.master.shared_job import SharedJob

@@ -5,8 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from shoal.master.calls.move_slots import Moved, SlotMover
+from shoal.master.calls.server_work import ServerWork
+from shoal.master.calls.servers import Place
 from shoal.master.job.events import MoveBegun, MoveCommitted, MoveEnded
-from shoal.master.job.moves import Moving
+from shoal.master.job.moves.moves import Moving
 from shoal.master.journal.journal import JournalError, StalledError
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from shoal.base.stacks import process_stacks
+from shoal.master.calls.stacks import Stacks
 from shoal.master.job.events import JobBegun
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob

@@ -13,7 +13,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shoal.master import kubeflow
+from shoal.master.figures import kubeflow
+from shoal.master.figures.kubeflow import (
+    AUTHORITY,
+    TOKEN,
+    URL,
+    StatusServer,
+    TrainJobReports,
+    progress,
+)
 from shoal.master.job.events import JobStopped
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob

@@ -20,9 +20,9 @@ from shoal.master.job.instructions import (
     Wait,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.launcher import Waiting
-from shoal.master.job.members import ProcessState
-from shoal.master.job.status import status_message
+from shoal.master.job.members.launcher import Waiting
+from shoal.master.job.members.members import ProcessState
+from shoal.master.job.view.status import status_message
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of

@@ -9,6 +9,7 @@ import pytest
 
 from shoal.base.transitions import InvalidTransitionError
 from shoal.config.job import START_SECONDS
+from shoal.master.calls.server_work import note_status
 from shoal.master.job.events import (
     JobBegun,
     JobFailed,

@@ -11,6 +11,7 @@ import pytest
 from shoal.master.job.events import (
     CheckpointBegun,
     CheckpointTaken,
+    Taken,
     TaskAheadWanted,
     TaskReported,
     WorkerFenced,

@@ -7,6 +7,7 @@ from shoal.master.job.events import (
     CheckpointTaken,
     Resumed,
     ServerRegistered,
+    Taken,
     TaskReported,
     WorkerRegistered,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.master.calls.server_work import note_status
 from shoal.master.job.events import (
     CheckpointRefused,
     CheckpointTaken,
@@ -15,6 +16,7 @@ from shoal.master.job.events import (
     Resumed,
     ServerHung,
     ServerRegistered,
+    Taken,
     TaskReported,
     WorkerFenced,
     WorkerMet,

@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.transitions import InvalidTransitionError
-from shoal.master.job.checkpoints import Taking
+from shoal.master.job.checkpoints.checkpoints import Taking
+from shoal.master.job.checkpoints.kept_checkpoints import KeptCheckpoints
+from shoal.master.job.checkpoints.last_checkpoint import ATTEMPTS, PAUSE_SECONDS, LastCheckpoint
 from shoal.master.job.events import (
     CheckpointBegun,
     CheckpointFailed,
     CheckpointTaken,
     MasterRestarted,
+    Taken,
 )
 from shoal.master.job.instructions import TakeCheckpoint
 from shoal.master.work.ids import ServerId

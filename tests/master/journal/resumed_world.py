@@ -15,6 +15,7 @@ from shoal.master.job.events import (
     JobBegun,
     Resumed,
     ServerRegistered,
+    Taken,
     TaskAheadWanted,
     TaskReported,
     WorkerFenced,

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.master.calls.server_work import _begin_move
 from shoal.master.job.events import (
     MoveCommitted,
     Noted,

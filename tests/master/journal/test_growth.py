@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.master.job.events import CheckpointBegun, CheckpointFixed, CheckpointTaken
-from shoal.master.job.kept_checkpoints import Taken
-from shoal.master.job.launcher import Waiting
+from shoal.master.job.events import CheckpointBegun, CheckpointFixed, CheckpointTaken, Taken
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.journal import journal as journals
 from shoal.master.journal import segments
 from shoal.master.journal import state as states

@@ -6,8 +6,7 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import folder_name
-from shoal.master.job.events import CheckpointsFound, JobBegun, ServerRegistered
-from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.job.events import CheckpointsFound, JobBegun, ServerRegistered, Taken
 from shoal.master.journal.audit import audit
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log

@@ -13,6 +13,7 @@ from shoal.master.job.events import (
     CheckpointTaken,
     GradientOffered,
     Resumed,
+    Taken,
     UpdateApplied,
     WorkerFenced,
 )

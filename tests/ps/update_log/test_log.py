@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from shoal.master.calls.server_work import note_status
 from shoal.master.job.events import ServerRegistered
 from shoal.master.result import result_of
 from shoal.master.work.ids import ServerId

@@ -15,6 +15,7 @@ from shoal.master.job.events import (
     MasterRestarted,
     Resumed,
     ServerRegistered,
+    Taken,
     TaskReported,
     WorkerRegistered,
 )

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shoal.config.kubernetes import START_ERROR_SECONDS
+from shoal.config.groups.kubernetes import START_ERROR_SECONDS
 from shoal.master.job.events import JobBegun, Resumed, ServerRegistered, WorkerRegistered
 from shoal.master.job.job import Job
-from shoal.master.job.launcher import Waiting
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.work.ids import ServerId, Start
 from tests.master.strategies import config, exited, w
 

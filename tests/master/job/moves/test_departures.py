@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.master.fences import Said
-from shoal.master.job.departures import Departures
+from shoal.master.calls.fences import Said
+from shoal.master.calls.server_work import _begin_move, _fenced
 from shoal.master.job.events import (
     CheckpointBegun,
     CheckpointTaken,
@@ -13,6 +13,7 @@ from shoal.master.job.events import (
     MoveFailed,
     ServerRegistered,
     ServersWanted,
+    Taken,
     TaskReported,
     WorkerFenced,
     WorkerRegistered,

@@ -16,6 +16,7 @@ from shoal.master.job.events import (
     Resumed,
     ServerRegistered,
     ServersWanted,
+    Taken,
     TakenForDead,
     TaskReported,
     WorkerFenced,

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from shoal.config.budget import Budget
 from shoal.errors import UserError
-from shoal.master.job.autoscaling import Autoscaler
 from shoal.master.job.events import WorkerFenced, WorkerRegistered, WorkersWanted
 from shoal.master.job.instructions import StartProcess, TerminateProcess
 from shoal.master.job.scaling.autoscaling import Autoscaler

@@ -2,11 +2,11 @@
 
 import pytest
 
-from shoal.master.job import status
-from shoal.master.job.diagnosis import Bound, Facts, diagnose
 from shoal.master.job.events import WorkerFenced, WorkerRegistered
-from shoal.master.job.stage_times import FEEDS, WorkerTime
-from shoal.master.job.status import diagnosis, status_message
+from shoal.master.job.scaling.stage_times import FEEDS, WorkerTime
+from shoal.master.job.view import status
+from shoal.master.job.view.diagnosis import Bound, Facts, diagnose
+from shoal.master.job.view.status import diagnosis, status_message
 from shoal.master.result import result_of
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Heartbeat

@@ -1,8 +1,7 @@
 """The status tells of each worker and server what the master knows of it."""
 
-from shoal.master.job.events import CheckpointTaken
-from shoal.master.job.kept_checkpoints import Taken
-from shoal.master.job.status import status_message
+from shoal.master.job.events import CheckpointTaken, Taken
+from shoal.master.job.view.status import status_message
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Heartbeat
 from shoal.master.work.units import Source

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.master.job.events import GradientsLeftOut
-from shoal.master.work.applied import LastPush
-from shoal.master.work.copies import Copies
+from shoal.master.work.accounts.applied import LastPush
+from shoal.master.work.accounts.copies import Copies
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb

@@ -15,6 +15,7 @@ from shoal.master.job.events import (
     CheckpointTaken,
     JobStopped,
     MasterRestarted,
+    Taken,
     TakenForDead,
     TaskReported,
     VersionSeen,
