@@ -13,22 +13,12 @@ from typing import Any, TypeVar, assert_never
 from shoal.master.calls.stacks import Stacks
 from shoal.master.data_index import DataIndex
 from shoal.master.figures.step_losses import StepLosses
+from shoal.master.job import events
 from shoal.master.job.assignments import WAIT_SECONDS
-from shoal.master.job.events import (
-    CheckpointRefused,
-    Event,
-    GradientOffered,
-    ProcessFailed,
-    ServerRegistered,
-    TaskReported,
-    WorkerMet,
-    WorkerRegistered,
-)
 from shoal.master.job.instructions import Assignment, Finished, Wait
 from shoal.master.job.job import Job
 from shoal.master.job.updates import Gradient
 from shoal.master.shared_job import SharedJob
-from shoal.master.work import outcomes
 from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
@@ -81,7 +71,7 @@ class MasterService:
         }
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
-        event = ServerRegistered.from_message(request)
+        event = events.ServerRegistered.from_message(request)
         self._job.hear(Start(event.server, event.incarnation), request.journal)
         fences, table = self._job.answer(partial(_with_table, event))
         return pb.RegisterServerReply(
@@ -97,20 +87,8 @@ class MasterService:
     def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:
         server = ServerId(request.server)
         self._check_protocol(Start(server, request.incarnation), request.protocol)
-        offer = self._job.answer(
+        return self._job.answer(
             lambda job, now: job.restore_wanted(server, request.incarnation, now)
-        )
-        return pb.RestoreReply(
-            again=offer.again,
-            checkpoints=[number for number, _ in offer.checkpoints],
-            nonces=[nonce for _, nonce in offer.checkpoints],
-            replay=offer.replay,
-            holder=offer.holder,
-            whole_job=offer.whole_job,
-            routing=offer.routing,
-            joins=offer.joins,
-            former_dense=offer.former_dense,
-            former_holder=offer.former_holder,
         )
 
     def _check_protocol(self, start: Start, theirs: pb.Protocol) -> None:
@@ -119,7 +97,7 @@ class MasterService:
         if not why:
             return
         failure = Failure.of_user(why)
-        self._job.answer(ProcessFailed(start, failure))
+        self._job.answer(events.ProcessFailed(start, failure))
         raise WireError(pb.OTHER_PROTOCOL, why)
 
     def _report_progress(self, request: pb.ReportProgressRequest) -> pb.ReportProgressReply:
@@ -133,7 +111,7 @@ class MasterService:
 
     def _worker_met(self, request: pb.WorkerMetRequest) -> pb.WorkerMetReply:
         told = LastPush.from_message(request.acknowledged)
-        self._job.answer(WorkerMet(ServerId(request.server), request.incarnation, told))
+        self._job.answer(events.WorkerMet(ServerId(request.server), request.incarnation, told))
         return pb.WorkerMetReply()
 
     def _drain(self, request: pb.DrainRequest) -> pb.DrainReply:
@@ -147,14 +125,13 @@ class MasterService:
         return pb.DrainReply(wait=outcome is None, outcome=outcome or "", serve=drained.serves)
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
-        event = WorkerRegistered(WorkerId(request.worker), request.incarnation)
+        event = events.WorkerRegistered(WorkerId(request.worker), request.incarnation)
         start = Start(event.worker, event.incarnation)
         self._check_protocol(start, request.protocol)
         self._job.hear(start, request.journal)
-        welcome, table = self._job.answer(partial(_with_table, event))
-        return pb.RegisterWorkerReply(
-            routing=table, servers=welcome.servers, data_known=welcome.data_known
-        )
+        reply, table = self._job.answer(partial(_with_table, event))
+        reply.routing.CopyFrom(table)
+        return reply
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
         if request.addresses_only:  # asked again and again while a server is away
@@ -180,10 +157,9 @@ class MasterService:
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)
-        answer = self._job.answer(
+        return self._job.answer(
             lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
         )
-        return pb.ClockReply(slowest=answer.slowest, next=answer.next_told)
 
     def _join_update(self, request: pb.JoinUpdateRequest) -> pb.JoinUpdateReply:
         worker = WorkerId(request.worker)
@@ -194,42 +170,18 @@ class MasterService:
 
     def _offer_gradient(self, request: pb.OfferGradientRequest) -> pb.OfferGradientReply:
         gradient = Gradient(WorkerId(request.worker), request.incarnation, request.number)
-        event = GradientOffered(gradient, request.update, request.task, request.records_done)
+        event = events.GradientOffered(gradient, request.update, request.task, request.records_done)
         return pb.OfferGradientReply(admitted=self._job.answer(event))
 
     def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         worker = WorkerId(request.worker)
         self._job.hear(Start(worker, request.incarnation), request.journal)
-        beat = outcomes.Heartbeat(
-            request.task,
-            request.records_done,
-            request.version,
-            request.loss,
-            request.loss_batches,
-            dict(request.stage_seconds),
-            request.acknowledged,
-            request.busy_seconds,
-            request.busy_with,
-            request.longest_seconds,
-            request.waits_for,
-            request.left_out,
-            request.left_out_records,
-            request.left_out_why,
-            request.steps_done,
-            learning_rate=request.learning_rate,
-            pipeline=(request.pipeline_depth, request.pipeline_why),
+        reply = self._job.answer(
+            lambda job, now: job.heartbeat(worker, request.incarnation, request, now)
         )
-        answer = self._job.answer(
-            lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
-        )
+        reply.journal.CopyFrom(self._job.position())
         if self._losses is not None:
             self._losses.add(request.worker, request.incarnation, request.steps)
-        reply = pb.HeartbeatReply(
-            stop=answer.stop,
-            abandon_task=answer.abandon_task,
-            step_limit_seconds=answer.step_limit,
-            journal=self._job.position(),
-        )
         if self._stacks is not None:
             self._stacks.heard(Start(worker, request.incarnation), request, reply)
         return reply
@@ -245,7 +197,7 @@ class MasterService:
             # Before anybody is given a task of these sources.
             name = f"{request.worker}.{request.incarnation}-{request.task}"
             self._index.put(name, request.data)
-        report = TaskReported.from_message(request)
+        report = events.TaskReported.from_message(request)
         # As in _get_task: none is given out before all have spoken.
         held = request.held if request.held and self._job.all_heard else 0
         answer = self._job.answer(lambda job, now: job.report_made(report, held, now))
@@ -264,9 +216,9 @@ class MasterService:
         start = Start(process, request.incarnation)
         failure = Failure.from_message(request.failure)
         number = request.refused_checkpoint
-        event: Event[None] = ProcessFailed(start, failure)
+        event: events.Event[None] = events.ProcessFailed(start, failure)
         if number and isinstance(process, ServerId):
-            event = CheckpointRefused(process, start.incarnation, number, failure.message)
+            event = events.CheckpointRefused(process, start.incarnation, number, failure.message)
         self._job.answer(event)
         return pb.ReportFailureReply()
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, dataclass_transform
 
-from shoal.master.job.instructions import FenceWorker, Finished, Wait, WorkerWelcome
+from shoal.master.job.instructions import FenceWorker, Finished, Wait
 from shoal.master.job.updates import Gradient
 from shoal.master.work import outcomes
 from shoal.master.work.accounts.applied import AppliedPush, LastPush
@@ -325,7 +325,7 @@ class ProcessFailed(Event[None]):
 # ---------------------------------------------------------------- workers
 
 
-class WorkerRegistered(OfWorker[WorkerWelcome]):
+class WorkerRegistered(OfWorker[pb.RegisterWorkerReply]):
     """A worker is ready. Raises WireError also as `ServerLifecycle.addresses` does."""
 
 

@@ -27,14 +27,10 @@ from shoal.master.job.events import Event, Result
 from shoal.master.job.instructions import (
     ApplyUpdate,
     Assignment,
-    ClockAnswer,
     FenceWorker,
     Finished,
-    HeartbeatAnswer,
     Instruction,
-    RestoreOffer,
     Wait,
-    WorkerWelcome,
 )
 from shoal.master.job.members.launcher import Exited, Waiting
 from shoal.master.job.members.members import ProcessState
@@ -48,7 +44,6 @@ from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
-from shoal.master.work import outcomes
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.work.phases import Phase
@@ -289,12 +284,14 @@ class Job:
             member = self.members.worker_calls(process, incarnation, now)
             self._workers.failed(member, event.failure, now)
 
-    def _worker_registered(self, event: events.WorkerRegistered, now: float) -> WorkerWelcome:
+    def _worker_registered(
+        self, event: events.WorkerRegistered, now: float
+    ) -> pb.RegisterWorkerReply:
         member = self.members.worker_calls(event.worker, event.incarnation, now)
         addresses = self.servers.addresses()
         member.state = ProcessState.ALIVE
         self.start_waits.came(event.worker)
-        return WorkerWelcome(addresses, self.phases.data_known)
+        return pb.RegisterWorkerReply(servers=addresses, data_known=self.phases.data_known)
 
     def _task_reported(self, event: events.TaskReported, now: float) -> None:
         if self._assignments.reported(event, now):
@@ -410,7 +407,7 @@ class Job:
 
     # ------------------------------------------------------------ servers
 
-    def restore_wanted(self, server: ServerId, incarnation: int, now: float) -> RestoreOffer:
+    def restore_wanted(self, server: ServerId, incarnation: int, now: float) -> pb.RestoreReply:
         """A server asks what it is to restore before it registers. Raises WireError."""
         del now
         # Until one has registered, the log is of an earlier course: what that has beyond the
@@ -424,13 +421,18 @@ class Job:
         if whole_job:
             offered = offered[:1]
         moves = self.moves
-        holder = self.members.holder_of(server, moves.routing.dense) if replay else ""
         former = moves.former_dense if replay and not joins else 0
-        former_holder = self.members.holder_of(server, former) if former else ""
-        checkpoints = tuple((each.number, each.nonce) for each in offered)
-        table = moves.routing.to_message()
-        return RestoreOffer(
-            again, replay, whole_job, checkpoints, holder, joins, table, former, former_holder
+        return pb.RestoreReply(
+            again=again,
+            replay=replay,
+            whole_job=whole_job,
+            checkpoints=[each.number for each in offered],
+            nonces=[each.nonce for each in offered],
+            holder=self.members.holder_of(server, moves.routing.dense) if replay else "",
+            joins=joins,
+            routing=moves.routing.to_message(),
+            former_dense=former,
+            former_holder=self.members.holder_of(server, former) if former else "",
         )
 
     def server_addresses(self, now: float) -> list[str]:
@@ -514,11 +516,11 @@ class Job:
         return self.assignment_wanted(report.worker, report.incarnation, held, now)
 
     def heartbeat(
-        self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
-    ) -> HeartbeatAnswer:
+        self, worker: WorkerId, incarnation: int, beat: pb.HeartbeatRequest, now: float
+    ) -> pb.HeartbeatReply:
         """A worker lives, and tells how far it is."""
         member = self.members.worker_calls(worker, incarnation, now)
-        member.stage_seconds = beat.stage_seconds
+        member.stage_seconds = dict(beat.stage_seconds)
         member.steps_done = beat.steps_done
         self.members.worker_busy(member, beat.busy_seconds, beat.busy_with, beat.longest_seconds)
         if beat.loss_batches:
@@ -530,7 +532,7 @@ class Job:
             self.on(events.VersionSeen(beat.version), now)
         else:
             self.phases.version_seen(beat.version)
-        member.pipeline = depth, why = beat.pipeline
+        member.pipeline = depth, why = beat.pipeline_depth, beat.pipeline_why
         if why and depth > self.members.deepest_pipeline:
             self.on(events.PipelineDeepened(worker, depth, why), now)
         if beat.waits_for != member.waits_for:
@@ -538,15 +540,17 @@ class Job:
         if beat.left_out > member.left_out[0]:
             left_out = (beat.left_out, beat.left_out_records, beat.left_out_why)
             self.on(events.GradientsLeftOut(worker, incarnation, *left_out), now)
-        return HeartbeatAnswer(self.ended, abandon, self.members.step_limit)
+        limit = self.members.step_limit
+        return pb.HeartbeatReply(stop=self.ended, abandon_task=abandon, step_limit_seconds=limit)
 
     def clock_reported(
         self, worker: WorkerId, incarnation: int, clock: int, now: float
-    ) -> ClockAnswer:
+    ) -> pb.ClockReply:
         """A worker has had so many steps applied."""
         self.members.worker_calls(worker, incarnation, now)
         slowest = self.clocks.advance(worker, clock)
-        return ClockAnswer(slowest, self.clocks.next_told(worker, self.config.staleness_bound))
+        bound = self.config.staleness_bound
+        return pb.ClockReply(slowest=slowest, next=self.clocks.next_told(worker, bound))
 
     def update_wanted(self, worker: WorkerId, incarnation: int, now: float) -> int | None:
         """With --sync, a worker asks for which update to compute a gradient; None: wait."""

@@ -25,7 +25,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.job import updates
 from shoal.master.job.events import Event, JobFailed, JobStopped, Result, Taken, TaskWanted
-from shoal.master.job.instructions import ClockAnswer, Finished, HeartbeatAnswer, Wait
+from shoal.master.job.instructions import Finished, Wait
 from shoal.master.job.job import Job
 from shoal.master.work import failures, ids, outcomes
 from shoal.master.work import units as work
@@ -138,15 +138,15 @@ class RecordedJob(Job):
         return {name: each for name, each in vars(self).items() if name not in left_out}
 
     def heartbeat(
-        self, worker: WorkerId, incarnation: int, beat: outcomes.Heartbeat, now: float
-    ) -> HeartbeatAnswer:
+        self, worker: WorkerId, incarnation: int, beat: pb.HeartbeatRequest, now: float
+    ) -> pb.HeartbeatReply:
         """See Job."""
         self._progressed.add(worker)
         return super().heartbeat(worker, incarnation, beat, now)
 
     def clock_reported(
         self, worker: WorkerId, incarnation: int, clock: int, now: float
-    ) -> ClockAnswer:
+    ) -> pb.ClockReply:
         """See Job."""
         self._stepped.add(worker)
         return super().clock_reported(worker, incarnation, clock, now)

@@ -14,29 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.config.job import JobConfig
-from shoal.master.job.events import (
-    CheckpointBegun,
-    CheckpointFailed,
-    CheckpointFixed,
-    CheckpointRefused,
-    CheckpointTaken,
-    JobBegun,
-    Resumed,
-    ServerRegistered,
-    ServersConfirmed,
-    Taken,
-    TaskAheadWanted,
-    TaskReported,
-    WorkerFenced,
-    WorkerMet,
-    WorkerRegistered,
-)
+from shoal.master.job import events
 from shoal.master.job.instructions import Assignment, ConfirmServers, FenceWorker, StartProcess
 from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.resume import merged
 from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId, WorkerId
-from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
@@ -158,7 +142,7 @@ class PushingWorld:
         self.taken: dict[int, list[Held]] = {}
         self.times_resumed = 0
         self.records = records
-        self.job.on(JobBegun(), self.now)
+        self.job.on(events.JobBegun(), self.now)
         self.settle()
         for server in self.job.members.servers:
             self._register(server)
@@ -168,12 +152,12 @@ class PushingWorld:
         """A worker says what data there is."""
         first = self.workers[WorkerId(0)]
         who = first.id, first.incarnation
-        self.job.on(WorkerRegistered(*who), self.now)
+        self.job.on(events.WorkerRegistered(*who), self.now)
         task = self.job.task_wanted(*who, self.now)
         assert isinstance(task, Task)
         assert task.kind == pb.DESCRIBE_DATA
         data = DataDescribed(training=(Source("s", self.records),))
-        self.job.on(TaskReported(*who, task.id, data, 0), self.now)
+        self.job.on(events.TaskReported(*who, task.id, data, 0), self.now)
 
     def settle(self) -> None:
         """Do what the job wants done."""
@@ -182,7 +166,7 @@ class PushingWorld:
                 self.fences.append(each)
             elif isinstance(each, ConfirmServers):
                 told = [tuple(server.held.last.values()) for server in self.servers.values()]
-                self.job.on(ServersConfirmed(told), self.now)
+                self.job.on(events.ServersConfirmed(told), self.now)
             elif isinstance(each, StartProcess) and isinstance(each.start.process, WorkerId):
                 worker = each.start.process
                 self.workers[worker] = Worker(worker, each.start.incarnation)
@@ -209,7 +193,7 @@ class PushingWorld:
         who = worker.id, worker.incarnation
         if not worker.registered:
             with contextlib.suppress(WireError):  # it waits for servers
-                self.job.on(WorkerRegistered(*who), self.now)
+                self.job.on(events.WorkerRegistered(*who), self.now)
                 worker.registered = True
         elif worker.task is None:
             task = self.job.task_wanted(*who, self.now)
@@ -223,11 +207,13 @@ class PushingWorld:
                 worker.waiting = list(self.servers)
             worker.done += 1
         elif worker.ahead is None and self.draw(2):
-            ahead = self.job.on(TaskAheadWanted(*who, worker.task.id), self.now)
+            ahead = self.job.on(events.TaskAheadWanted(*who, worker.task.id), self.now)
             worker.ahead = ahead if isinstance(ahead, Task) else None
         else:
             outcome = Done()
-            report = TaskReported(*who, worker.task.id, outcome, 0, acknowledged=worker.sequence)
+            report = events.TaskReported(
+                *who, worker.task.id, outcome, 0, acknowledged=worker.sequence
+            )
             # Now and then the one after that is asked for in the same call.
             held = worker.ahead.id if worker.ahead is not None and self.draw(2) else 0
             answer = self.job.report_made(report, held, self.now)
@@ -244,7 +230,9 @@ class PushingWorld:
         key = worker.id, worker.incarnation
         if server.incarnation and key not in server.met:
             none = LastPush(*key, 0, 0, 0)
-            self.job.on(WorkerMet(at, server.incarnation, worker.told.get(at, none)), self.now)
+            self.job.on(
+                events.WorkerMet(at, server.incarnation, worker.told.get(at, none)), self.now
+            )
             server.met.add(key)
         push = LastPush(*key, worker.sequence, task.id, worker.done)
         if server.fenced.get(worker.id, -1) < worker.incarnation:
@@ -258,9 +246,9 @@ class PushingWorld:
         for worker in self.workers.values():
             if worker.task is not None and self.draw(2):
                 lacking = bool(worker.waiting)
-                beat = Heartbeat(
-                    worker.task.id,
-                    worker.done - lacking,
+                beat = pb.HeartbeatRequest(
+                    task=worker.task.id,
+                    records_done=worker.done - lacking,
                     acknowledged=worker.sequence - lacking,
                 )
                 self.job.heartbeat(worker.id, worker.incarnation, beat, self.now)
@@ -284,7 +272,7 @@ class PushingWorld:
                     pushes.append(AppliedPush(0, 0, 0))
                 else:
                     pushes.append(AppliedPush(last.sequence, last.task, last.records_done))
-            self.job.on(WorkerFenced(fence.worker, fence.incarnation, pushes), self.now)
+            self.job.on(events.WorkerFenced(fence.worker, fence.incarnation, pushes), self.now)
 
     # ------------------------------------------------------------ servers
 
@@ -295,7 +283,7 @@ class PushingWorld:
         if server.up:
             if self.fixing is not None:
                 self.fixing = None
-                self.job.on(CheckpointFailed(f"{at} was killed", False), self.now)
+                self.job.on(events.CheckpointFailed(f"{at} was killed", False), self.now)
             self.job.on(exited(at, server.incarnation), self.now)
 
     def server_returns(self) -> None:
@@ -331,7 +319,8 @@ class PushingWorld:
 
         def call() -> None:
             self.job.on(
-                ServerRegistered(at, incarnation, "host", has=has, checkpoint=restored), self.now
+                events.ServerRegistered(at, incarnation, "host", has=has, checkpoint=restored),
+                self.now,
             )
 
         call()
@@ -362,7 +351,9 @@ class PushingWorld:
             self._resume(damaged, servers)
             at, member = list(self.job.members.servers.items())[self.draw(servers)]
             number = damaged.number
-            self.job.on(CheckpointRefused(at, member.incarnation, number, "damaged"), self.now)
+            self.job.on(
+                events.CheckpointRefused(at, member.incarnation, number, "damaged"), self.now
+            )
             assert self.job.halted
         self._resume(whole[-1], servers)
         self._restore(whole[-1].number)
@@ -372,7 +363,7 @@ class PushingWorld:
         """As `resume`, with any number of servers."""
         self.resume(1 + self.draw(3))
 
-    def _resume(self, taken: Taken, servers: int) -> None:
+    def _resume(self, taken: events.Taken, servers: int) -> None:
         """Have the job go on from this checkpoint."""
         self.times_resumed += 1
         self.workers.clear()
@@ -381,7 +372,7 @@ class PushingWorld:
         shards = tuple(tuple(held.last.values()) for held in self.taken[taken.number])
         assert all(self.job.work.copies.unreported(shard) is None for shard in shards)
         self.job.on(
-            Resumed(
+            events.Resumed(
                 f"resumed {self.times_resumed}",
                 {"servers": str(servers)},
                 taken,
@@ -415,14 +406,16 @@ class PushingWorld:
             return
         if self.fixing is None:
             self.fixing = {}
-            self.job.on(CheckpointBegun(), self.now)
+            self.job.on(events.CheckpointBegun(), self.now)
         elif len(self.fixing) < len(self.servers):
             at = ServerId(len(self.fixing))
             self.fixing[at] = self.servers[at].held
         else:
             self.number += 1
-            self.job.on(CheckpointFixed(), self.now)
-            self.job.on(CheckpointTaken(Taken(self.number, 0, 0, 0.0), False), self.now)
+            self.job.on(events.CheckpointFixed(), self.now)
+            self.job.on(
+                events.CheckpointTaken(events.Taken(self.number, 0, 0, 0.0), False), self.now
+            )
             kept = {each.number for each in self.job.checkpoints.kept.all}
             self.taken[self.number] = list(self.fixing.values())
             for at, held in self.fixing.items():

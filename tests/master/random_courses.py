@@ -6,22 +6,7 @@ from collections import Counter
 
 from shoal.config.job import JobConfig
 from shoal.master.calls.server_work import _begin_move
-from shoal.master.job.events import (
-    CheckpointBegun,
-    CheckpointFailed,
-    CheckpointFixed,
-    CheckpointTaken,
-    MasterRestarted,
-    MoveCommitted,
-    MoveEnded,
-    MoveFailed,
-    Resumed,
-    ServersWanted,
-    Taken,
-    WorkerMet,
-    WorkerReplaced,
-    WorkersWanted,
-)
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     Instruction,
     MoveSlots,
@@ -104,43 +89,43 @@ class RandomCourse(RandomJob):
 
     def _scale(self) -> None:
         if self.draw.random() < 0.1:
-            self.job.on(WorkersWanted(self.draw.randint(1, 4)), self.now)
+            self.job.on(events.WorkersWanted(self.draw.randint(1, 4)), self.now)
 
     def _scale_servers(self) -> None:
         if self.draw.random() < 0.15:
             servers = self.draw.randint(1, 4)
             self.job.check_servers(servers)
-            self.job.on(ServersWanted(servers), self.now)
+            self.job.on(events.ServersWanted(servers), self.now)
 
     def _move(self) -> None:
         job, stage = self.job, self.job.moves._stage
         if self._settles:
             if self._settles.pop(0):
-                job.on(MoveEnded(), self.now)
+                job.on(events.MoveEnded(), self.now)
             else:
-                job.on(MoveFailed("the master was started again"), self.now)
+                job.on(events.MoveFailed("the master was started again"), self.now)
         elif stage is Moving.IDLE and self._moves:
             _begin_move(self._moves.pop(0), job, self.now)
         elif stage is Moving.BEGUN and self.draw.random() < 0.3:
-            job.on(MoveFailed("a server died meanwhile"), self.now)
+            job.on(events.MoveFailed("a server died meanwhile"), self.now)
         elif stage is Moving.BEGUN and not (job.ended or job.members.fencing):
-            job.on(MoveCommitted(), self.now)
+            job.on(events.MoveCommitted(), self.now)
             self.seen["moved"] += 1
         elif stage is Moving.SETTLING:
-            job.on(MoveEnded(5, 5, 5, 1.0, 0.1), self.now)
+            job.on(events.MoveEnded(5, 5, 5, 1.0, 0.1), self.now)
 
     def _checkpoint(self) -> None:
         if not self._checkpoints:
             return
         if self.job.checkpoints._ordered:
-            self.job.on(CheckpointBegun(), self.now)
+            self.job.on(events.CheckpointBegun(), self.now)
         elif self.draw.random() < 0.3:
-            self.job.on(CheckpointFailed("no room", self._checkpoints.pop(0)), self.now)
+            self.job.on(events.CheckpointFailed("no room", self._checkpoints.pop(0)), self.now)
         else:
-            self.job.on(CheckpointFixed(), self.now)
+            self.job.on(events.CheckpointFixed(), self.now)
             self.seen["taken"] += 1
-            taken = Taken(self.seen["taken"], self.version, 1, 0.1, f"n{self.seen['taken']}")
-            self.job.on(CheckpointTaken(taken, self._checkpoints.pop(0)), self.now)
+            taken = events.Taken(self.seen["taken"], self.version, 1, 0.1, f"n{self.seen['taken']}")
+            self.job.on(events.CheckpointTaken(taken, self._checkpoints.pop(0)), self.now)
 
     def _drain(self) -> None:
         servers = self._servers()
@@ -161,14 +146,14 @@ class RandomCourse(RandomJob):
         for server, member in list(self.job.members.servers.items()):
             if self.draw.random() < 0.1:
                 told = LastPush(worker, incarnation, self.draw.randint(0, 5), 0, 0)
-                self.job.on(WorkerMet(server, member.incarnation, told), self.now)
+                self.job.on(events.WorkerMet(server, member.incarnation, told), self.now)
 
     def _replace(self) -> None:
         alive = ProcessState.ALIVE
         there = [each for each in self.job.members.workers.values() if each.state is alive]
         if there and self.draw.random() < 0.03:
             member = self.draw.choice(there)
-            self.job.on(WorkerReplaced(member.id, member.incarnation, "slow"), self.now)
+            self.job.on(events.WorkerReplaced(member.id, member.incarnation, "slow"), self.now)
 
     def _process_waits(self) -> None:
         if self.running and self.draw.random() < 0.1:
@@ -179,7 +164,7 @@ class RandomCourse(RandomJob):
         if self.draw.random() < 0.02:
             self.seen["masters"] += 1
             self._take_over(self.follower)
-            self.job.on(MasterRestarted(), self.now)
+            self.job.on(events.MasterRestarted(), self.now)
 
     def _resume(self) -> None:
         self.seen["resumed"] += 1
@@ -195,7 +180,7 @@ class RandomCourse(RandomJob):
         newest = restored.number if restored is not None else 0
         given_up = [each.number for each in kept if each.number > newest]
         token = f"t{len(self.job.resumptions)}"
-        self.job.on(Resumed(token, changes, restored, given_up, []), self.now)
+        self.job.on(events.Resumed(token, changes, restored, given_up, []), self.now)
 
     CHOICES = (
         *RandomJob.CHOICES * 2,

@@ -7,7 +7,7 @@ import enum
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -201,10 +201,14 @@ class RandomJob:
             self.done[worker] = self.draw.randint(self.done.get(worker, 0), task.records)
         self.clock[worker] = self.clock.get(worker, 0) + self.draw.randrange(3)
         self.job.clock_reported(worker, incarnation, self.clock[worker], self.now)
-        beat = outcomes.Heartbeat(
-            task.id if task else 0, self.done.get(worker, 0), self.version, 0.5, 1
+        beat = pb.HeartbeatRequest(
+            task=task.id if task else 0,
+            records_done=self.done.get(worker, 0),
+            version=self.version,
+            loss=0.5,
+            loss_batches=1,
+            acknowledged=self._acknowledged(),
         )
-        beat = replace(beat, acknowledged=self._acknowledged())
         self.job.heartbeat(worker, incarnation, beat, self.now)
 
     def _acknowledged(self) -> int:

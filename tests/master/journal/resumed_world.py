@@ -7,20 +7,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from shoal.master.job.events import (
-    CheckpointBegun,
-    CheckpointFixed,
-    CheckpointRecovered,
-    CheckpointTaken,
-    JobBegun,
-    Resumed,
-    ServerRegistered,
-    Taken,
-    TaskAheadWanted,
-    TaskReported,
-    WorkerFenced,
-    WorkerRegistered,
-)
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     FenceWorker,
     RemoveCheckpoints,
@@ -36,7 +23,7 @@ from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.accounts.spans import Coverage
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start
-from shoal.master.work.outcomes import NOTHING_TRAINED, DataDescribed, Done, Heartbeat, Trained
+from shoal.master.work.outcomes import NOTHING_TRAINED, DataDescribed, Done, Trained
 from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config, confirm
@@ -109,13 +96,13 @@ class World:
         self.numbers = 0
         self.resumptions = 0
         self.leased_ahead = 0
-        self.job.on(JobBegun(), self.now)
+        self.job.on(events.JobBegun(), self.now)
         self.obey()
 
     def note(self, entry):
         """Keep an event, and what the journal keeps of the job with it."""
         self.events.append(entry)
-        if isinstance(entry.event, CheckpointBegun):
+        if isinstance(entry.event, events.CheckpointBegun):
             self.states[len(self.events)] = state.dump(self.job)
 
     def in_checkpoint(self, number, shards):
@@ -165,7 +152,7 @@ class World:
             if isinstance(each, FenceWorker):
                 self.fences.append(each)
             elif isinstance(each, TakeCheckpoint):
-                self.job.on(CheckpointBegun(), self.now)
+                self.job.on(events.CheckpointBegun(), self.now)
                 self.checkpoint = (each.final, {})
                 self.at = [0, 0]
             elif isinstance(each, RemoveCheckpoints):
@@ -175,7 +162,9 @@ class World:
                 process, incarnation = each.start.process, each.start.incarnation
                 if isinstance(process, ServerId):
                     has = self.servers[process.index].pushes()
-                    self.job.on(ServerRegistered(process, incarnation, "a:1", has=has), self.now)
+                    self.job.on(
+                        events.ServerRegistered(process, incarnation, "a:1", has=has), self.now
+                    )
                 else:
                     self.workers[process] = Worker(incarnation)
                     self.waiting = True
@@ -200,7 +189,7 @@ class World:
         name = self.draw.choice(sorted(self.workers))
         worker = self.workers[name]
         if worker.task is None:
-            self.job.on(WorkerRegistered(name, worker.incarnation), self.now)
+            self.job.on(events.WorkerRegistered(name, worker.incarnation), self.now)
             task = self.job.task_wanted(name, worker.incarnation, self.now)
             if isinstance(task, Task):
                 worker.task, worker.done, worker.sent = task, 0, 0
@@ -215,7 +204,7 @@ class World:
         version = max(sum(server.applied.values()) for server in self.servers)
         task = worker.task.id
         said = outcome, version, trained, worker.sequence
-        self.job.on(TaskReported(name, worker.incarnation, task, *said), self.now)
+        self.job.on(events.TaskReported(name, worker.incarnation, task, *said), self.now)
         worker.task, worker.ahead = worker.ahead, None
         worker.done = worker.sent = 0
 
@@ -224,7 +213,7 @@ class World:
         for name, worker in self.workers.items():
             if worker.task is not None and worker.task.kind == pb.TRAIN:
                 ahead = self.job.on(
-                    TaskAheadWanted(name, worker.incarnation, worker.task.id), self.now
+                    events.TaskAheadWanted(name, worker.incarnation, worker.task.id), self.now
                 )
                 if isinstance(ahead, Task):
                     worker.ahead = ahead
@@ -253,7 +242,9 @@ class World:
     def tell(self):
         for name, worker in self.workers.items():
             if worker.task is not None:
-                beat = Heartbeat(worker.task.id, worker.done, worker.sequence)
+                beat = pb.HeartbeatRequest(
+                    task=worker.task.id, records_done=worker.done, version=worker.sequence
+                )
                 self.job.heartbeat(name, worker.incarnation, beat, self.now)
 
     def save(self):
@@ -267,14 +258,16 @@ class World:
             shards[index] = copy.deepcopy(self.servers[index])
             self.at[index] = len(self.history)
             if len(left) == 1:
-                self.job.on(CheckpointFixed(), self.now)
+                self.job.on(events.CheckpointFixed(), self.now)
             return
         self.checkpoint = None
         self.numbers += 1
         self.saved[self.numbers] = shards
         self.fixed[self.numbers] = self.at
         version = max(sum(shard.applied.values()) for shard in shards.values())
-        self.job.on(CheckpointTaken(Taken(self.numbers, version, 1, 0.1), final), self.now)
+        self.job.on(
+            events.CheckpointTaken(events.Taken(self.numbers, version, 1, 0.1), final), self.now
+        )
 
     def die(self):
         if self.workers and self.draw.random() < 0.5 and not self.job.ended:
@@ -287,7 +280,7 @@ class World:
         if self.fences:
             fence = self.fences.pop(0)
             pushes = [server.fence(fence.worker, fence.incarnation) for server in self.servers]
-            self.job.on(WorkerFenced(fence.worker, fence.incarnation, pushes), self.now)
+            self.job.on(events.WorkerFenced(fence.worker, fence.incarnation, pushes), self.now)
 
     def kill_and_resume(self):
         """All processes die; the newest checkpoint is restored."""
@@ -312,7 +305,7 @@ class World:
                 self.servers = [copy.deepcopy(shards[i]) for i in range(2)]
             token = f"r{self.resumptions}{len(given_up) * '+'}"
             of = restored, given_up, intervals
-            self.job.on(Resumed(token, changes, *of, shards=pushes), self.now)
+            self.job.on(events.Resumed(token, changes, *of, shards=pushes), self.now)
             if len(self.job.checkpoints.kept.all) < 2 or self.draw.random() < 0.5:
                 break
             # A server finds its shard damaged: all begin with the checkpoint before.
@@ -336,8 +329,8 @@ class World:
             for i, end in enumerate(ends)
         }
         version = max(sum(shard.applied.values()) for shard in self.saved[self.numbers].values())
-        taken = Taken(self.numbers, max(1, version), 1, 0.1)
-        self.job.on(CheckpointRecovered(taken, base, 1), self.now)
+        taken = events.Taken(self.numbers, max(1, version), 1, 0.1)
+        self.job.on(events.CheckpointRecovered(taken, base, 1), self.now)
 
     def report_at_the_end(self, kills, steps):
         """Kill and resume the job after so many steps each, let it end, and audit it.

@@ -22,7 +22,7 @@ from shoal.master.job.moves.moves import Moving
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.ids import ServerId
-from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -73,7 +73,7 @@ def test_a_worker_whose_registration_was_refused_is_not_there_for_another_master
     fields = {"evaluation_workers": 1, "evaluation_steps": 2, "validation_data": "v.csv"}
     job, events = of(data, workers="3", servers="2", **fields)
     first = take(job, w(1))
-    job.heartbeat(w(1), 0, Heartbeat(first.id, 5, version=2), 1.0)
+    job.heartbeat(w(1), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=2), 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE
     job.on(exited(ServerId(1)), 2.0)
     job.on(exited(w(0)), 2.0)

@@ -11,7 +11,7 @@ from shoal.master.job.instructions import StartProcess, TerminateProcess
 from shoal.master.job.scaling.autoscaling import Autoscaler
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.ids import Start, WorkerId
-from shoal.master.work.outcomes import DataDescribed, Heartbeat
+from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, config, exited, register, take, w
@@ -65,8 +65,10 @@ class Played:
                 if worker in training:
                     done[1] += each / self._slow(worker, done[0])
                     done[2] += 1.0
-                beat = Heartbeat(
-                    self.tasks[worker], steps_done=int(done[1]), stage_seconds={"training": done[2]}
+                beat = pb.HeartbeatRequest(
+                    task=self.tasks[worker],
+                    steps_done=int(done[1]),
+                    stage_seconds={"training": done[2]},
                 )
                 self.job.heartbeat(worker, done[0], beat, self.now)
             self.job.tick(self.now)
