@@ -29,7 +29,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from shoal.base.job_folder import JobFolder
 from shoal.data import open_reader, ranges
+from shoal.master.job.events import TaskReported
 from shoal.master.journal.reading import read
+from shoal.master.work.outcomes import Done
 
 MODULE = """
 import keras
@@ -134,8 +136,7 @@ def trained(folder):
     except Exception:
         return False  # it is being written
     return any(
-        event.method in ("task_reported", "report_made") and "Done" in json.dumps(event.arguments)
-        for event in events
+        isinstance(event, TaskReported) and isinstance(event.outcome, Done) for event in events
     )
 
 

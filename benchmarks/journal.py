@@ -23,7 +23,7 @@ from pathlib import Path
 import click
 
 from shoal.config.job import JobConfig
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import TakeCheckpoint
 from shoal.master.job.job import Job
 from shoal.master.journal.events import RecordedJob
@@ -32,6 +32,7 @@ from shoal.master.shared_job import SharedJob
 from shoal.master.work import outcomes
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.units import Source, Task
+from shoal.proto import shoal_pb2 as pb
 
 TASKS = 400
 
@@ -47,11 +48,13 @@ def _lease(worker: WorkerId, job: Job, now: float) -> object:
 
 
 def _beat(worker: WorkerId, task: Task, job: Job, now: float) -> None:
-    job.heartbeat(worker, 0, outcomes.Heartbeat(task.id, 1, task.id), now)
+    job.heartbeat(
+        worker, 0, pb.HeartbeatRequest(task=task.id, records_done=1, version=task.id), now
+    )
 
 
 def _report(worker: WorkerId, task: Task, job: Job, now: float) -> None:
-    job.task_reported(worker, 0, task.id, outcomes.Done(), 1, now)
+    job.on(events.TaskReported(worker, 0, task.id, outcomes.Done(), 1), now)
 
 
 def run(folder: Path, workers: int, *, written: bool) -> float:
@@ -66,11 +69,13 @@ def run(folder: Path, workers: int, *, written: bool) -> float:
     journal = Journal(folder / f"{workers}-{written}-{time.time_ns()}", config)
     job = journal.restore() if written else RecordedJob(config, lambda _: None)
     shared = SharedJob(job, commit=journal.commit)
-    shared.apply(lambda job, now: job.begin(now))
-    shared.apply(lambda job, now: job.server_registered(ServerId(0), 0, "a:1", now))
+    shared.apply(lambda job, now: job.on(events.JobBegun(), now))
+    shared.apply(lambda job, now: job.on(events.ServerRegistered(ServerId(0), 0, "a:1"), now))
     task = shared.apply(lambda job, now: job.task_wanted(WorkerId(0), 0, now))
     data = outcomes.DataDescribed(training=(Source("s", TASKS),))
-    shared.apply(lambda job, now: job.task_reported(WorkerId(0), 0, task.id, data, 0, now))
+    shared.apply(
+        lambda job, now: job.on(events.TaskReported(WorkerId(0), 0, task.id, data, 0), now)
+    )
 
     def work(worker: WorkerId) -> None:
         while isinstance(task := shared.apply(partial(_lease, worker)), Task):
@@ -106,23 +111,23 @@ def many(folder: Path, tasks: int) -> None:
     )
     journal = Journal(folder / "journal", config)
     job = journal.restore()
-    job.begin(0.0)
-    job.server_registered(ServerId(0), 0, "a:1", 0.0)
+    job.on(events.JobBegun(), 0.0)
+    job.on(events.ServerRegistered(ServerId(0), 0, "a:1"), 0.0)
     worker = WorkerId(0)
     task = job.task_wanted(worker, 0, 0.0)
     assert isinstance(task, Task)
     data = outcomes.DataDescribed(training=(Source("s", tasks),))
-    job.task_reported(worker, 0, task.id, data, 0, 0.0)
+    job.on(events.TaskReported(worker, 0, task.id, data, 0), 0.0)
     began = time.perf_counter()
     for number in range(1, tasks + 1):
         task = job.task_wanted(worker, 0, number)
         assert isinstance(task, Task)
-        job.task_reported(worker, 0, task.id, outcomes.Done(), number, number)
+        job.on(events.TaskReported(worker, 0, task.id, outcomes.Done(), number), number)
         if number % COMMIT_EVERY == 0:
             job.tick(number)
             if any(isinstance(each, TakeCheckpoint) for each in job.take_instructions()):
-                job.checkpoint_begun(number)
-                job.checkpoint_taken(Taken(number, number, 0, 0.0), False, number)
+                job.on(events.CheckpointBegun(), number)
+                job.on(events.CheckpointTaken(events.Taken(number, number, 0, 0.0), False), number)
             journal.commit()
         if number % (tasks // 10) == 0:
             each = (time.perf_counter() - began) / number

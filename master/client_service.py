@@ -18,7 +18,7 @@ from shoal.errors import UserError
 from shoal.master.calls.found_ids import FoundIds
 from shoal.master.calls.slot_loads import SlotLoads
 from shoal.master.calls.stacks import Stacks
-from shoal.master.job.job import Job
+from shoal.master.job.events import JobStopped, WorkersWanted
 from shoal.master.job.view.status import status_message
 from shoal.master.shared_job import SharedJob
 from shoal.proto import methods
@@ -73,7 +73,7 @@ class ClientService:
 
     def _stop_job(self, request: pb.StopJobRequest) -> pb.StopJobReply:
         reason = request.reason or "asked to"
-        self._job.answer(lambda job, now: job.stop(reason, now))
+        self._job.answer(JobStopped(reason))
         return pb.StopJobReply()
 
     def _scale_job(self, request: pb.ScaleJobRequest) -> pb.ScaleJobReply:
@@ -85,17 +85,12 @@ class ClientService:
             raise WireError(pb.BAD_REQUEST, "a job needs at least one worker")
         most = certified_workers(self._job.config)
         self._check_certified(most, request.num_workers, "workers", "--workers")
-        self._job.answer(lambda job, now: job.scale(request.num_workers, now))
+        self._job.answer(WorkersWanted(request.num_workers))
         return pb.ScaleJobReply()
 
     def _scale_servers(self, servers: int) -> pb.ScaleJobReply:
         self._check_certified(certified_servers(self._job.config), servers, "servers", "--servers")
-
-        def scale(job: Job, now: float) -> None:
-            job.check_servers(servers, now)
-            job.scale_servers(servers, "", now)
-
-        self._job.answer(scale)
+        self._job.answer(lambda job, now: job.scale_servers(servers, now))
         return pb.ScaleJobReply()
 
     def _check_certified(self, most: int | None, wanted: int, what: str, flag: str) -> None:

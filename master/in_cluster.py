@@ -55,6 +55,7 @@ from shoal.master.cluster.lease_keeper import (
 from shoal.master.cluster.masters_job import MastersJob
 from shoal.master.cluster.told_to_end import leave_when_told_to_end
 from shoal.master.cluster_start import end_pods, remove_pods, take_folder
+from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.launchers.pod_launcher import PodLauncher
@@ -189,7 +190,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         )
 
         def tell(text: str) -> None:
-            runner.job.apply(lambda job, now: job.noted(text, now))
+            runner.job.apply(Noted(text))
 
         def available() -> int:
             nodes = launcher.nodes_of_servers

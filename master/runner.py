@@ -17,6 +17,7 @@ from typing import assert_never
 from shoal.errors import UserError
 from shoal.master.calls.server_work import ServerWork
 from shoal.master.job.delayed import DelayedStarts
+from shoal.master.job.events import JobBegun, JobFailed, JobStopped, MasterRestarted, Noted
 from shoal.master.job.instructions import (
     AdoptProcess,
     Instruction,
@@ -112,9 +113,9 @@ class Runner:
             elif again:
                 # First of all: those of them that know more of the journal end the job.
                 servers.poll_once()
-                self.job.apply(lambda job, now: job.master_restarted(now))
+                self.job.apply(MasterRestarted())
             else:
-                self.job.apply(lambda job, now: job.begin(now))
+                self.job.apply(JobBegun())
             servers.find_checkpoints()
             poller.start()
             self.guarded(lambda: self._course(launcher, servers))
@@ -161,7 +162,7 @@ class Runner:
         try:
             self._resume_again(job, now)
         except UserError as error:
-            job.fail(Failure.of_user(str(error)), now)
+            job.on(JobFailed(Failure.of_user(str(error))), now)
 
     def _loop(self, launcher: Launcher, servers: ServerWork) -> None:
         looked = self.job.now()
@@ -186,30 +187,27 @@ class Runner:
             for start in self._delayed.due(looked):
                 self._start(start, launcher)
             for text in self._waits.due(looked):
-                self._note(text)
+                self.job.apply(Noted(text))
             try:
                 event = self._inbox.get(timeout=TICK_SECONDS)
             except queue.Empty:
                 continue
             self._handle(event)
 
-    def _note(self, text: str) -> None:
-        self.job.apply(lambda job, now: job.noted(text, now))
-
     def _handle(self, event: LauncherEvent | StopRequested | Woken) -> None:
         match event:
             case StopRequested(reason):
-                self.job.apply(lambda job, now: job.stop(reason, now))
+                self.job.apply(JobStopped(reason))
             case Exited():
                 self._waits.drop(event.start)
-                self.job.apply(lambda job, now: job.process_exited(event, now))
+                self.job.apply(event)
             case Started(start, pid):
                 self._waits.drop(start)
                 logger.info("%s runs%s", start, f" as process {pid}" if pid else "")
                 self.job.apply(lambda job, now: job.process_started(start, now))
-            case Waiting(start, why, error):
+            case Waiting():
                 self._waits.add(event, self.job.now())
-                self.job.apply(lambda job, now: job.process_waits(start, why, now, error))
+                self.job.apply(event)
             case Woken():
                 pass
             case _:

@@ -7,21 +7,21 @@ are in client_service.py.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from shoal.master.calls.stacks import Stacks
 from shoal.master.data_index import DataIndex
 from shoal.master.figures.step_losses import StepLosses
+from shoal.master.job import events
 from shoal.master.job.assignments import WAIT_SECONDS
 from shoal.master.job.instructions import Assignment, Finished, Wait
 from shoal.master.job.job import Job
 from shoal.master.job.updates import Gradient
 from shoal.master.shared_job import SharedJob
-from shoal.master.work import outcomes
 from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
-from shoal.master.work.units import FoundSource, Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -71,28 +71,9 @@ class MasterService:
         }
 
     def _register_server(self, request: pb.RegisterServerRequest) -> pb.RegisterServerReply:
-        server = ServerId(request.server)
-        self._job.hear(Start(server, request.incarnation), request.journal)
-        fences, table = self._job.answer(
-            lambda job, now: _with_table(
-                job.server_registered(
-                    server,
-                    request.incarnation,
-                    request.address,
-                    now,
-                    request.restored,
-                    request.replayed,
-                    tuple(map(LastPush.from_message, request.has)),
-                    request.checkpoint,
-                    request.update,
-                    tuple(
-                        Gradient(WorkerId(each.worker), each.incarnation, each.number)
-                        for each in request.held
-                    ),
-                ),
-                job,
-            )
-        )
+        event = events.ServerRegistered.from_message(request)
+        self._job.hear(Start(event.server, event.incarnation), request.journal)
+        fences, table = self._job.answer(partial(_with_table, event))
         return pb.RegisterServerReply(
             routing=table,
             fences=[
@@ -106,20 +87,8 @@ class MasterService:
     def _get_restore(self, request: pb.RestoreRequest) -> pb.RestoreReply:
         server = ServerId(request.server)
         self._check_protocol(Start(server, request.incarnation), request.protocol)
-        offer = self._job.answer(
+        return self._job.answer(
             lambda job, now: job.restore_wanted(server, request.incarnation, now)
-        )
-        return pb.RestoreReply(
-            again=offer.again,
-            checkpoints=[number for number, _ in offer.checkpoints],
-            nonces=[nonce for _, nonce in offer.checkpoints],
-            replay=offer.replay,
-            holder=offer.holder,
-            whole_job=offer.whole_job,
-            routing=offer.routing,
-            joins=offer.joins,
-            former_dense=offer.former_dense,
-            former_holder=offer.former_holder,
         )
 
     def _check_protocol(self, start: Start, theirs: pb.Protocol) -> None:
@@ -128,7 +97,7 @@ class MasterService:
         if not why:
             return
         failure = Failure.of_user(why)
-        self._job.answer(lambda job, now: job.process_failed(start, failure, now))
+        self._job.answer(events.ProcessFailed(start, failure))
         raise WireError(pb.OTHER_PROTOCOL, why)
 
     def _report_progress(self, request: pb.ReportProgressRequest) -> pb.ReportProgressReply:
@@ -141,8 +110,8 @@ class MasterService:
         return pb.ReportProgressReply()
 
     def _worker_met(self, request: pb.WorkerMetRequest) -> pb.WorkerMetReply:
-        server, told = ServerId(request.server), LastPush.from_message(request.acknowledged)
-        self._job.answer(lambda job, now: job.worker_met(server, request.incarnation, told, now))
+        told = LastPush.from_message(request.acknowledged)
+        self._job.answer(events.WorkerMet(ServerId(request.server), request.incarnation, told))
         return pb.WorkerMetReply()
 
     def _drain(self, request: pb.DrainRequest) -> pb.DrainReply:
@@ -156,25 +125,18 @@ class MasterService:
         return pb.DrainReply(wait=outcome is None, outcome=outcome or "", serve=drained.serves)
 
     def _register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
-        worker = WorkerId(request.worker)
-        self._check_protocol(Start(worker, request.incarnation), request.protocol)
-        self._job.hear(Start(worker, request.incarnation), request.journal)
-        welcome, table = self._job.answer(
-            lambda job, now: _with_table(
-                job.worker_registered(worker, request.incarnation, now), job
-            )
-        )
-        return pb.RegisterWorkerReply(
-            routing=table, servers=welcome.servers, data_known=welcome.data_known
-        )
+        event = events.WorkerRegistered(WorkerId(request.worker), request.incarnation)
+        start = Start(event.worker, event.incarnation)
+        self._check_protocol(start, request.protocol)
+        self._job.hear(start, request.journal)
+        reply, table = self._job.answer(partial(_with_table, event))
+        reply.routing.CopyFrom(table)
+        return reply
 
     def _get_routing(self, request: pb.GetRoutingRequest) -> pb.RegisterWorkerReply:
         if request.addresses_only:  # asked again and again while a server is away
-            addresses = self._job.answer(lambda job, now: job.server_addresses(now))
-            return pb.RegisterWorkerReply(servers=addresses)
-        addresses, table = self._job.answer(
-            lambda job, now: _with_table(job.server_addresses(now), job)
-        )
+            return pb.RegisterWorkerReply(servers=self._job.answer(Job.server_addresses))
+        addresses, table = self._job.answer(partial(_with_table, Job.server_addresses))
         return pb.RegisterWorkerReply(routing=table, servers=addresses)
 
     def _get_task(self, request: pb.GetTaskRequest) -> pb.GetTaskReply:
@@ -195,10 +157,9 @@ class MasterService:
 
     def _report_clock(self, request: pb.ClockRequest) -> pb.ClockReply:
         worker = WorkerId(request.worker)
-        answer = self._job.answer(
+        return self._job.answer(
             lambda job, now: job.clock_reported(worker, request.incarnation, request.clock, now)
         )
-        return pb.ClockReply(slowest=answer.slowest, next=answer.next_told)
 
     def _join_update(self, request: pb.JoinUpdateRequest) -> pb.JoinUpdateReply:
         worker = WorkerId(request.worker)
@@ -209,46 +170,18 @@ class MasterService:
 
     def _offer_gradient(self, request: pb.OfferGradientRequest) -> pb.OfferGradientReply:
         gradient = Gradient(WorkerId(request.worker), request.incarnation, request.number)
-        admitted = self._job.answer(
-            lambda job, now: job.gradient_offered(
-                gradient, request.update, request.task, request.records_done, now
-            )
-        )
-        return pb.OfferGradientReply(admitted=admitted)
+        event = events.GradientOffered(gradient, request.update, request.task, request.records_done)
+        return pb.OfferGradientReply(admitted=self._job.answer(event))
 
     def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         worker = WorkerId(request.worker)
         self._job.hear(Start(worker, request.incarnation), request.journal)
-        beat = outcomes.Heartbeat(
-            request.task,
-            request.records_done,
-            request.version,
-            request.loss,
-            request.loss_batches,
-            dict(request.stage_seconds),
-            request.acknowledged,
-            request.busy_seconds,
-            request.busy_with,
-            request.longest_seconds,
-            request.waits_for,
-            request.left_out,
-            request.left_out_records,
-            request.left_out_why,
-            request.steps_done,
-            learning_rate=request.learning_rate,
-            pipeline=(request.pipeline_depth, request.pipeline_why),
+        reply = self._job.answer(
+            lambda job, now: job.heartbeat(worker, request.incarnation, request, now)
         )
-        answer = self._job.answer(
-            lambda job, now: job.heartbeat(worker, request.incarnation, beat, now)
-        )
+        reply.journal.CopyFrom(self._job.position())
         if self._losses is not None:
             self._losses.add(request.worker, request.incarnation, request.steps)
-        reply = pb.HeartbeatReply(
-            stop=answer.stop,
-            abandon_task=answer.abandon_task,
-            step_limit_seconds=answer.step_limit,
-            journal=self._job.position(),
-        )
         if self._stacks is not None:
             self._stacks.heard(Start(worker, request.incarnation), request, reply)
         return reply
@@ -264,25 +197,10 @@ class MasterService:
             # Before anybody is given a task of these sources.
             name = f"{request.worker}.{request.incarnation}-{request.task}"
             self._index.put(name, request.data)
-        outcome = _outcome(request)
-        trained = outcomes.Trained()
-        if isinstance(outcome, Failure):
-            trained = outcomes.Trained(request.records_done, request.records_touched)
+        report = events.TaskReported.from_message(request)
         # As in _get_task: none is given out before all have spoken.
         held = request.held if request.held and self._job.all_heard else 0
-        answer = self._job.answer(
-            lambda job, now: job.report_made(
-                worker,
-                request.incarnation,
-                request.task,
-                outcome,
-                request.version,
-                now,
-                trained,
-                request.acknowledged,
-                held,
-            )
-        )
+        answer = self._job.answer(lambda job, now: job.report_made(report, held, now))
         if not request.held:
             return pb.ReportTaskReply()
         return pb.ReportTaskReply(next=_task_reply(answer), journal=self._job.position())
@@ -298,20 +216,18 @@ class MasterService:
         start = Start(process, request.incarnation)
         failure = Failure.from_message(request.failure)
         number = request.refused_checkpoint
+        event: events.Event[None] = events.ProcessFailed(start, failure)
         if number and isinstance(process, ServerId):
-            self._job.answer(
-                lambda job, now: job.checkpoint_refused(
-                    process, request.incarnation, number, failure.message, now
-                )
-            )
-        else:
-            self._job.answer(lambda job, now: job.process_failed(start, failure, now))
+            event = events.CheckpointRefused(process, start.incarnation, number, failure.message)
+        self._job.answer(event)
         return pb.ReportFailureReply()
 
 
-def _with_table(answer: Answer, job: Job) -> tuple[Answer, pb.RoutingTable]:
-    """An answer, and the routing table of the same moment."""
-    return answer, job.moves.routing.to_message()
+def _with_table(
+    change: Callable[[Job, float], Answer], job: Job, now: float
+) -> tuple[Answer, pb.RoutingTable]:
+    """The answer of a change, and the routing table of the same moment."""
+    return change(job, now), job.moves.routing.to_message()
 
 
 def _task_reply(answer: Assignment | Wait | Finished) -> pb.GetTaskReply:
@@ -326,29 +242,3 @@ def _task_reply(answer: Assignment | Wait | Finished) -> pb.GetTaskReply:
             )
         case _:
             assert_never(answer)
-
-
-def _outcome(request: pb.ReportTaskRequest) -> outcomes.Outcome:
-    match request.WhichOneof("outcome"):
-        case "done":
-            return outcomes.Done(request.stop_training)
-        case "failure":
-            return Failure.from_message(request.failure)
-        case "data":
-            found = (request.data.training, request.data.validation, request.data.prediction)
-            sources = [tuple(map(Source.from_message, kind)) for kind in found]
-            data = request.data
-            more = (data.more_training, data.more_validation, data.more_prediction)
-            left = [tuple(FoundSource(each.name, each.weight) for each in kind) for kind in more]
-            return outcomes.DataDescribed(
-                *(sources[0], sources[1], sources[2]),
-                data.rules,
-                tuple(data.notes),
-                *(left[0], left[1], left[2]),
-            )
-        case "states":
-            return outcomes.StatesComputed(request.states)
-        case "metrics":
-            return outcomes.MetricsComputed(dict(request.metrics.values), request.stop_training)
-        case _:
-            raise WireError(pb.BAD_REQUEST, "a report without an outcome")

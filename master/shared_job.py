@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.master.job.events import JobFailed
 from shoal.master.job.job import Job
 from shoal.master.journal.journal import JournalError, StalledError
 from shoal.master.journal.witnesses import Witnesses
@@ -93,7 +94,7 @@ class SharedJob:
     def apply(
         self, change: Callable[[Job, float], Result], patience: float | None = None
     ) -> Result:
-        """Call `change(job, now)` alone with the job, and write down what it has changed.
+        """Call `change(job, now)`, as of an event, alone with the job, and write down its events.
 
         patience: as of `commit`. Raises what both raise.
         """
@@ -124,7 +125,7 @@ class SharedJob:
             self._witnesses.hear(start, seen)
         except UserError as error:
             failure = Failure.of_user(str(error))
-            self.answer(lambda job, now: job.fail(failure, now))
+            self.answer(JobFailed(failure))
             raise WireError(pb.NOT_READY, str(error)) from error
 
     @property
@@ -138,7 +139,7 @@ class SharedJob:
     def fail(self, failure: Failure) -> None:
         """End the job as failed; changes nothing once it has ended."""
         with contextlib.suppress(JournalError):
-            self.apply(lambda job, now: job.fail(failure, now))
+            self.apply(JobFailed(failure))
 
     def attempt(self, work: Callable[[], None]) -> bool:
         """Call `work`, whose failure is the job's; returns whether it had none.
@@ -151,7 +152,7 @@ class SharedJob:
             # In memory only; whoever was not answered asks the next master.
             logger.error("%s", error)
             failure = Failure.internal(str(error))
-            self.look(lambda job, now: job.fail(failure, now))
+            self.look(JobFailed(failure))
         except Exception as error:
             logger.exception("the master failed")
             self.fail(Failure.internal(f"the master failed: {error}", traceback.format_exc()))

@@ -7,6 +7,7 @@ from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import Trained, TrainedList, write_trained
 from shoal.errors import UserError
 from shoal.master.data_index import DataIndex
+from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob
 
@@ -43,7 +44,7 @@ def keep_trained(shared: SharedJob, index: DataIndex) -> None:
 
 def _warn(shared: SharedJob, why: str) -> None:
     text = f"warning: {why}; --only-new cannot follow this job"
-    shared.apply(lambda job, now: job.noted(text, now))
+    shared.apply(Noted(text))
 
 
 def _trained(job: Job) -> tuple[list[str], tuple[int, str]] | None:

@@ -21,6 +21,7 @@ from shoal.master.calls.move_slots import MovingError, Servers, SlotMover
 from shoal.master.calls.servers import Place, ServerConnections, places_of
 from shoal.master.calls.take_checkpoint import CheckpointTaker, TakingError
 from shoal.master.calls.update_thread import UpdateThread
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     ApplyUpdate,
     ConfirmServers,
@@ -85,14 +86,14 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
     job.servers.answered(server, status)
     if bool(status.clock_doubt) != bool(doubted):
         doubt = f"warning: {status.clock_doubt}" if status.clock_doubt else "rows expire again"
-        job.noted(f"{server}: {doubt}", now)
+        job.on(events.Noted(f"{server}: {doubt}"), now)
     if said := job.servers.memory_told(server, status):
-        job.noted(said, now)
+        job.on(events.Noted(said), now)
     member.answered = now
     absences = member.absences_before + status.absences
     if absences != member.absences or status.unprotected != member.unprotected:
         seconds = member.absent_seconds_before + status.absent_seconds
-        job.protection_changed(server, absences, seconds, status.unprotected, now)
+        job.on(events.ProtectionChanged(server, absences, seconds, status.unprotected), now)
 
 
 def _start_of(server: ServerId, job: Job, now: float) -> Start | None:
@@ -120,7 +121,7 @@ def _begin_move(table: pb.RoutingTable, job: Job, now: float) -> int | None:
     if job.moves.ordered is not table:
         return None
     if job.work.follow_ups.idle and job.phases.phase is Phase.TRAINING:
-        return job.move_begun(table, now)
+        return job.on(events.MoveBegun(table), now)
     job.moves.called_off()
     return None
 
@@ -138,7 +139,7 @@ def _commit_move(
         raise MovingError("a server died meanwhile")
     if job.members.fencing:
         raise MovingError("a worker died meanwhile")
-    job.move_committed(now)
+    job.on(events.MoveCommitted(), now)
 
 
 def _fenced(fence: FenceWorker, said: Mapping[ServerId, Said], job: Job, now: float) -> bool:
@@ -153,12 +154,12 @@ def _fenced(fence: FenceWorker, said: Mapping[ServerId, Said], job: Job, now: fl
     pushes = [next(iter(said.values())).push] * job.moves.routing.servers
     for server, each in said.items():
         pushes[server.index] = each.push
-    job.fenced(fence.worker, fence.incarnation, pushes, now)
+    job.on(events.WorkerFenced(fence.worker, fence.incarnation, pushes), now)
     return True
 
 
 def _fixed(job: Job, now: float) -> dict[str, Any]:
-    job.checkpoint_fixed(now)
+    job.on(events.CheckpointFixed(), now)
     return position(job, now)
 
 
@@ -268,7 +269,7 @@ class ServerWork:
         if len(has) < len(places):
             self._ending.wait(AGAIN_SECONDS)
         told = [has.get(server) for server in places]
-        self._job.apply(lambda job, now: job.servers_confirmed(told, now))
+        self._job.apply(events.ServersConfirmed(told))
 
     # ------------------------------------------------------------ checkpoints and updates
 
@@ -276,20 +277,21 @@ class ServerWork:
         """Tell the job of the checkpoints that are there."""
         if self._job.config.command == "train":
             found = self._taker.found()
-            self._job.apply(lambda job, now: job.checkpoints_found(found, now))
+            if found or self._job.look(lambda job, _: job.checkpoints.kept.all):
+                self._job.apply(events.CheckpointsFound(found))
 
     def _take_checkpoint(self, final: bool) -> None:
         try:
-            self._job.apply(lambda job, now: job.checkpoint_begun(now))
+            self._job.apply(events.CheckpointBegun())
             taken = self._taker.take(self.places(), self._fixed, self._undisturbed)
         except Exception as error:
             if not isinstance(error, TakingError):
                 logger.exception("taking a checkpoint failed")
             reason = str(error) or type(error).__name__
-            self._job.apply(lambda job, now: job.checkpoint_failed(reason, final, now))
+            self._job.apply(events.CheckpointFailed(reason, final))
         else:
             logger.info("took %s", taken)
-            self._job.apply(lambda job, now: job.checkpoint_taken(taken, final, now))
+            self._job.apply(events.CheckpointTaken(taken, final))
             if self._job.config.durability == "log":
                 # Not before whoever restores is told of it.
                 for server, place in self.places().items():
@@ -321,11 +323,8 @@ class ServerWork:
             self._settle(why=why, decided=decided)
         else:
             self._mover.settle(self._table, self.all_places)
-            self._job.apply(
-                lambda job, now: job.move_ended(
-                    moved.slots, moved.rows, moved.size, moved.seconds, moved.paused, now
-                )
-            )
+            took = moved.seconds, moved.paused
+            self._job.apply(events.MoveEnded(moved.slots, moved.rows, moved.size, *took))
 
     def _settle_again(self, decided: bool) -> None:
         self._settle(why="the master was started again", decided=decided)
@@ -333,10 +332,7 @@ class ServerWork:
     def _settle(self, why: str, *, decided: bool) -> None:
         """Tell the servers that a move is over. decided: it was, and a later step failed."""
         self._mover.settle(self._table, self.all_places)
-        if decided:
-            self._job.apply(lambda job, now: job.move_ended(-1, 0, 0, 0.0, 0.0, now))
-        else:
-            self._job.apply(lambda job, now: job.move_failed(why, now))
+        self._job.apply(events.MoveEnded() if decided else events.MoveFailed(why))
 
     def _table(self) -> tuple[pb.RoutingTable, int]:
         return self._job.apply(lambda job, _: (job.moves.routing.to_message(), job.moves.attempt))
@@ -361,12 +357,11 @@ class ServerWork:
                 # A server is away, and will be started again, or the job ends.
                 if self._ending.wait(AGAIN_SECONDS):
                     return
-            self._job.apply(lambda job, now: job.update_applied(update.number, version, now))
+            self._job.apply(events.UpdateApplied(update.number, version))
         except Exception as error:
             logger.exception("update %d failed", update.number)
             message = f"update {update.number} failed: {error}"
-            failure = Failure.internal(message, traceback.format_exc())
-            self._job.apply(lambda job, now: job.fail(failure, now))
+            self._job.fail(Failure.internal(message, traceback.format_exc()))
 
     def _applied_by_all(self, update: Update) -> int | None:
         """The version after an update; None if a server cannot be reached now."""

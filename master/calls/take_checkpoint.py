@@ -20,7 +20,7 @@ from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import Error
 from shoal.master.calls.servers import Place, ServerConnections
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import Taken
 from shoal.master.work.ids import ServerId
 from shoal.proto import faults
 from shoal.proto.errors import CallError, WireError

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.job.view.sample import sample_of
 from shoal.master.shared_job import SharedJob
@@ -173,6 +174,6 @@ class TrainJobReports:
                     f"warning: the TrainJob's status cannot be reported to {server.url}: {trouble}"
                 )
                 with contextlib.suppress(WireError):  # the journal cannot be written, either
-                    self._job.answer(lambda job, now: job.noted(text, now))
+                    self._job.answer(Noted(text))
         else:
             self._trouble = ""

@@ -22,6 +22,7 @@ from shoal.errors import UserError, without_secrets
 from shoal.master.figures.metrics_file import MetricsFile, write_parquet
 from shoal.master.figures.mlflow_run import MlflowRun
 from shoal.master.figures.tensorboard import EventFiles
+from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.job.view.sample import evaluations_from, sample_of
 from shoal.master.job.view.status import row_norms, staleness
@@ -167,7 +168,7 @@ class Recorder:
 
     def _warn(self, text: str) -> None:
         with contextlib.suppress(WireError):  # the journal cannot be written, either
-            self._job.answer(lambda job, now: job.noted(f"warning: {text}", now))
+            self._job.answer(Noted(f"warning: {text}"))
 
     def _show(self) -> None:
         """Write to the event files what they lack. Raises OSError, UserError."""

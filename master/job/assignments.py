@@ -7,11 +7,11 @@ at its task is worker_lifecycle.py's. No I/O.
 
 from __future__ import annotations
 
+from shoal.master.job import events
 from shoal.master.job.instructions import Finished, Wait
 from shoal.master.job.members.members import WorkerMember
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
-from shoal.master.job.updates import Gradient
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes
 from shoal.master.work.failures import Failure
@@ -59,9 +59,10 @@ class Assignments:
         """The job goes on with new workers, of which training waits for so many again."""
         self._allowed = self._min_workers <= 1  # who asks is there
 
-    def wanted(self, member: WorkerMember, now: float) -> Task | Wait | Finished:
+    def wanted(self, event: events.TaskWanted, now: float) -> Task | Wait | Finished:
         """A worker asks for work."""
-        worker = member.id
+        worker = event.worker
+        member = self._members.worker_calls(worker, event.incarnation, now)
         if self._phases.phase.ended or member.draining:
             return Finished()
         if self._phases.phase == Phase.TRAINING and not self._allowed:
@@ -91,12 +92,13 @@ class Assignments:
         if task is not None and task.kind == pb.TRAIN:
             self._work.copies.begun(member.id, member.incarnation, task, now)
 
-    def wanted_ahead(self, member: WorkerMember, held: int, now: float) -> Task | Finished:
-        """A worker at training task `held` asks for the one after it; Finished: none yet."""
-        worker = member.id
+    def wanted_ahead(self, event: events.TaskAheadWanted, now: float) -> Task | Finished:
+        """A worker at a training task asks for the one after it; Finished: none yet."""
+        worker = event.worker
+        member = self._members.worker_calls(worker, event.incarnation, now)
         present = self._leases.held(worker)
         ended = self._phases.phase.ended
-        if ended or present is None or present.id != held or present.kind != pb.TRAIN:
+        if ended or present is None or present.id != event.held or present.kind != pb.TRAIN:
             return Finished()
         if (ahead := self._leases.ahead(worker)) is not None:
             return ahead  # the answer before was lost
@@ -134,7 +136,7 @@ class Assignments:
         least = min(self._min_workers, self._members.workers_wanted)
         return self._members.workers_alive >= least
 
-    def allow_training(self) -> None:
+    def allow_training(self, _event: events.TrainingAllowed, _: float) -> None:
         """Give out training tasks from now on, however few workers are left."""
         self._allowed = True
 
@@ -147,29 +149,21 @@ class Assignments:
         # A heartbeat overtaken by the report of its task asks for nothing.
         return task_id not in (0, member.last_finished_task)
 
-    def gradient_offered(
-        self, gradient: Gradient, update: int, task_id: int, records_done: int
-    ) -> bool:
-        """As `Job.gradient_offered`."""
+    def gradient_offered(self, event: events.GradientOffered, now: float) -> bool:
+        """All servers hold a gradient; returns whether it will be applied."""
+        gradient, task_id, done = event.gradient, event.task_id, event.records_done
+        self._members.worker_calls(gradient.worker, gradient.incarnation, now)
         task = self._leases.held(gradient.worker)
         leased = task is not None and task.id == task_id
-        updates = self._updates
-        admitted = updates.offer(gradient, update, task_id, records_done, leased=leased)
+        admitted = self._updates.offer(gradient, event.update, task_id, done, leased=leased)
         if admitted and task is not None:
-            self._work.progress(task, records_done)
+            self._work.progress(task, done)
         return admitted
 
-    def reported(
-        self,
-        member: WorkerMember,
-        task_id: int,
-        outcome: outcomes.Outcome,
-        version: int,
-        trained: outcomes.Trained,
-        acknowledged: int,
-        now: float,
-    ) -> bool:
-        """As `Job.task_reported`; whether the task is done with success now."""
+    def reported(self, event: events.TaskReported, now: float) -> bool:
+        """A worker is through with its task; returns whether that succeeded just now."""
+        task_id, outcome = event.task_id, event.outcome
+        member = self._members.worker_calls(event.worker, event.incarnation, now)
         if task_id == member.last_finished_task:
             return False
         task = self._leases.held(member.id)
@@ -179,13 +173,13 @@ class Assignments:
             kind = pb.TaskKind.Name(task.kind)
             raise WireError(pb.BAD_REQUEST, f"not an outcome of a {kind} task: {outcome}")
         # Not before: a call that is refused is no event, and so changes nothing that one reads.
-        self._work.copies.acknowledged(member.id, member.incarnation, acknowledged)
+        self._work.copies.acknowledged(member.id, member.incarnation, event.acknowledged)
         if isinstance(outcome, Failure):
-            self._failed(member, task, outcome, trained, now)
+            self._failed(member, task, outcome, event.trained, now)
             return False
         self._end(member, task)
         # First: if this is the end of training, the last round begins at this version.
-        self._phases.version_seen(version)
+        self._phases.version_seen(event.version)
         self._outcomes.settle(task, outcome, str(member.id), now)
         if task.kind == pb.TRAIN:
             self._members.reached_all()

@@ -37,7 +37,7 @@ class TerminateProcess:
 
 @dataclass(frozen=True)
 class FenceWorker:
-    """Have every server refuse this worker's pushes, then call `Job.fenced`.
+    """Have every server refuse this worker's pushes, then tell the job (`WorkerFenced`).
 
     kept: numbers of its gradients that the servers are to hold on, with --sync.
     """
@@ -49,7 +49,7 @@ class FenceWorker:
 
 @dataclass(frozen=True)
 class ApplyUpdate:
-    """Have every server apply this update, one after another, then call `Job.update_applied`."""
+    """Have every server apply this update, in their order, then tell the job (`UpdateApplied`)."""
 
     update: Update
 
@@ -63,7 +63,7 @@ class AdoptProcess:
 
 @dataclass(frozen=True)
 class TakeCheckpoint:
-    """Take a checkpoint, then call `Job.checkpoint_taken` or `Job.checkpoint_failed`.
+    """Take a checkpoint, then tell the job (`CheckpointTaken` or `CheckpointFailed`).
 
     final: it is that of the end of training, as these are to be told.
     """
@@ -73,14 +73,14 @@ class TakeCheckpoint:
 
 @dataclass(frozen=True)
 class ConfirmServers:
-    """Ask all servers what they have, then call `Job.servers_confirmed`."""
+    """Ask all servers what they have, then tell the job (`ServersConfirmed`)."""
 
 
 @dataclass(frozen=True)
 class MoveSlots:
     """Move rows to where this table has them.
 
-    Then call `Job.move_begun`, `move_committed` and `move_ended`, or `move_failed`.
+    Then tell the job (`MoveBegun`, `MoveCommitted` and `MoveEnded`, or `MoveFailed`).
     """
 
     table: pb.RoutingTable
@@ -90,7 +90,7 @@ class MoveSlots:
 class SettleServers:
     """Tell all servers which table holds, after another master's move.
 
-    decided: that was completed. Then call `Job.move_ended`, else `Job.move_failed`.
+    decided: that was completed. Then tell the job (`MoveEnded`, else `MoveFailed`).
     """
 
     decided: bool
@@ -141,52 +141,3 @@ class Assignment:
     task: Task
     clock: int
     rate_reductions: int
-
-
-@dataclass(frozen=True)
-class WorkerWelcome:
-    """servers: addresses by index. data_known: a worker has read the job's data before."""
-
-    servers: list[str]
-    data_known: bool
-
-
-@dataclass(frozen=True)
-class ClockAnswer:
-    """slowest: least clock of the workers in training. next_told: at which to tell one's again."""
-
-    slowest: int
-    next_told: int
-
-
-@dataclass(frozen=True)
-class RestoreOffer:
-    """What a server that is being started may restore.
-
-    checkpoints: number and nonce of each, the newest first. again: an incarnation before it has
-    run. replay: its log belongs to this course of the job. whole_job: all servers begin with the
-    same checkpoint. holder: where its log is kept; "" for nowhere else. joins: it is new in a job
-    that trains. routing: the table that holds. former_dense, former_holder: as RestoreReply's.
-    """
-
-    again: bool
-    replay: bool
-    whole_job: bool
-    checkpoints: tuple[tuple[int, str], ...]
-    holder: str
-    joins: bool
-    routing: pb.RoutingTable
-    former_dense: int = 0
-    former_holder: str = ""
-
-
-@dataclass(frozen=True)
-class HeartbeatAnswer:
-    """stop: the job has ended. abandon_task: the task is no longer the worker's.
-
-    step_limit: seconds that one thing may take in a worker.
-    """
-
-    stop: bool
-    abandon_task: bool
-    step_limit: float

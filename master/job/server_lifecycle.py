@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
+from shoal.master.job import events
 from shoal.master.job.heard import hears
 from shoal.master.job.instructions import (
     AdoptProcess,
@@ -24,7 +25,6 @@ from shoal.master.job.members.members import ProcessState, ServerMember
 from shoal.master.job.scaling.memory_forecast import MemoryForecasts
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
-from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.accounts.lease_copies import Piece
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
@@ -85,25 +85,18 @@ class ServerLifecycle:
                 start = Start(member.id, member.incarnation)
                 self._instructions += [AdoptProcess(start), TerminateProcess(start)]
 
-    def registered(
-        self,
-        member: ServerMember,
-        restored: str,
-        replayed: int,
-        has: Sequence[LastPush],
-        checkpoint: int,
-        now: float,
-    ) -> None:
-        """As `Job.server_registered`, of an incarnation that had not registered before."""
-        member.replayed += replayed
+    def registered(self, member: ServerMember, event: events.ServerRegistered, now: float) -> None:
+        """An incarnation listens that had not registered before."""
+        member.replayed += event.replayed
         # What registers first since the job began or was resumed has served no worker before.
         meets = member.registered
         member.progress = pb.ServerProgress()
         member.came_back(now)
         self.memory.begin(member.id.index)
-        if restored:
-            self._record.note(now, f"{member.id} is back: {restored}")
-        found = self._work.copies.restored(member.id.index, has, checkpoint, meets=meets)
+        if event.restored:
+            self._record.note(now, f"{member.id} is back: {event.restored}")
+        copies, has = self._work.copies, event.has
+        found = copies.restored(member.id.index, has, event.checkpoint, meets=meets)
         self._found(member.id, *found, now)
         if self._members.servers_ready:
             self._phases.servers_ready(now)
@@ -150,10 +143,10 @@ class ServerLifecycle:
         tables = sum(each.memory_bytes for each in status.tables)
         return self.memory.note(server.index, ledger.trained, used, tables, limit, epoch)
 
-    def hung(self, server: ServerId, incarnation: int, now: float) -> None:
+    def hung(self, event: events.ServerHung, now: float) -> None:
         """A server has answered nothing for too long; its process is to end."""
-        member = self._members.servers[server]
-        if member.incarnation == incarnation and member.state == ProcessState.ALIVE:
+        member = self._members.servers[event.server]
+        if member.incarnation == event.incarnation and member.state == ProcessState.ALIVE:
             seconds = self._config.server_timeout_seconds
             self._kill(member, f"has not answered for {seconds:g} s", now)
 
@@ -190,8 +183,9 @@ class ServerLifecycle:
             self._asked = True
             self._instructions.append(ConfirmServers())
 
-    def confirmed(self, has: Sequence[Sequence[LastPush] | None], now: float) -> None:
-        """As `Job.servers_confirmed`."""
+    def confirmed(self, event: events.ServersConfirmed, now: float) -> None:
+        """The servers have said what they have, at the end of training."""
+        has = event.has
         self._asked = False
         if self._phases.phase != Phase.CONFIRMING or not self._members.servers_ready:
             return
@@ -205,9 +199,11 @@ class ServerLifecycle:
         if self._phases.phase == Phase.CONFIRMING:
             self._phases.confirmed(now)
 
-    def met(self, server: ServerId, told: LastPush, now: float) -> None:
-        """As `Job.worker_met`."""
-        self._found(server, *self._work.copies.met(server.index, told), now)
+    def met(self, event: events.WorkerMet, now: float) -> None:
+        """A worker meets a server that was started again. Raises WireError."""
+        self._members.server_calls(event.server, event.incarnation)
+        found = self._work.copies.met(event.server.index, event.told)
+        self._found(event.server, *found, now)
 
     def _found(self, server: ServerId, lost: int, pieces: Sequence[Piece], now: float) -> None:
         """A server lacks updates, and records are to be trained again because of it."""
@@ -224,20 +220,20 @@ class ServerLifecycle:
             f"shoal train --resume {self._config.job_dir}"
         )
 
-    def protection_changed(
-        self, server: ServerId, absences: int, seconds: float, why: str, now: float
-    ) -> None:
-        """As `Job.protection_changed`."""
+    def protection_changed(self, event: events.ProtectionChanged, now: float) -> None:
+        """A server's updates are not protected by its log, or are again."""
+        server, why = event.server, event.why
         member = self._members.servers[server]
-        if why and (absences > member.absences or not member.unprotected):
+        if why and (event.absences > member.absences or not member.unprotected):
             self._record.note(now, f"warning: the updates of {server} are NOT PROTECTED: {why}")
             member.absent_since = now
         elif not why:
-            seconds_now = seconds - member.absent_seconds
+            seconds = event.seconds - member.absent_seconds
             self._record.note(
-                now, f"the updates of {server} are protected again, after {seconds_now:.1f} s"
+                now, f"the updates of {server} are protected again, after {seconds:.1f} s"
             )
-        member.absences, member.absent_seconds, member.unprotected = absences, seconds, why
+        member.absences, member.absent_seconds = event.absences, event.seconds
+        member.unprotected = why
 
     def failed(self, server: ServerId, failure: Failure, now: float) -> None:
         """A server said that it cannot go on."""

@@ -8,10 +8,10 @@ again supervisor.py's, what becomes of its task task_outcomes.py's. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
+from shoal.master.job import events
 from shoal.master.job.heard import uses_heard
 from shoal.master.job.instructions import (
     AdoptProcess,
@@ -27,7 +27,6 @@ from shoal.master.job.members.restarts import RelaunchLimit
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
-from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.work.range_failures import FailureCause
@@ -103,24 +102,25 @@ class WorkerLifecycle:
         for member in draining:
             self._instructions.append(TerminateProcess(Start(member.id, member.incarnation)))
 
-    def replace(self, worker: WorkerId, incarnation: int, why: str, now: float) -> None:
-        """Ask a worker to end, which is then started again. why: in words."""
-        member = self._members.workers[worker]
-        if member.incarnation != incarnation or member.state is not ProcessState.ALIVE:
+    def replace(self, event: events.WorkerReplaced, now: float) -> None:
+        """Ask a worker to end, which is then started again."""
+        member = self._members.workers[event.worker]
+        if member.incarnation != event.incarnation or member.state is not ProcessState.ALIVE:
             return
-        self._record.note(now, f"{worker} is replaced: {why}")
+        self._record.note(now, f"{member.id} is replaced: {event.why}")
         member.draining = True
-        self._instructions.append(TerminateProcess(Start(worker, incarnation)))
+        self._instructions.append(TerminateProcess(Start(member.id, member.incarnation)))
 
-    def give_back(self, member: WorkerMember, now: float) -> None:
+    def give_back(self, event: events.WorkerGivenBack, now: float) -> None:
         """There is nothing left for a worker to do, which will end when it hears so."""
+        member = self._members.workers[event.worker]
         member.draining = member.given_back = True
         for each in (self._clocks, self._updates):
             each.leave(member.id)
         self._record.note(now, f"{member.id} ends: no work is left for it")
 
-    def call_back(self, now: float) -> None:
-        """Those that were given back are needed again."""
+    def call_back(self, _: events.WorkersCalledBack, now: float) -> None:
+        """The workers that were given back are needed again."""
         for member in self._members.workers.values():
             if member.given_back:
                 member.given_back = False
@@ -142,11 +142,11 @@ class WorkerLifecycle:
         member.excused |= member.draining or not exited.counted
         self._relaunch(member, now)
 
-    def taken_for_dead(self, worker: WorkerId, incarnation: int, cause: str, now: float) -> None:
+    def taken_for_dead(self, event: events.TakenForDead, now: float) -> None:
         """A worker has been silent for too long."""
-        member = self._members.workers[worker]
-        if member.incarnation == incarnation:
-            self._mark_dead(member, cause, now, kill=True)
+        member = self._members.workers[event.worker]
+        if member.incarnation == event.incarnation:
+            self._mark_dead(member, event.cause, now, kill=True)
 
     def failed(self, member: WorkerMember, failure: Failure, now: float) -> None:
         """A worker said that it cannot go on."""
@@ -216,20 +216,15 @@ class WorkerLifecycle:
         kept = self._updates.kept(member.id, member.incarnation)
         self._instructions.append(FenceWorker(member.id, member.incarnation, kept))
 
-    def fenced(
-        self,
-        worker: WorkerId,
-        incarnation: int,
-        pushes: Sequence[AppliedPush | None],
-        now: float,
-    ) -> None:
-        """As `Job.fenced`."""
+    def fenced(self, event: events.WorkerFenced, now: float) -> None:
+        """The servers take no more pushes of a worker: its tasks go to others."""
+        worker = event.worker
         member = self._members.workers[worker]
-        if member.incarnation != incarnation or member.fenced:
+        if member.incarnation != event.incarnation or member.fenced:
             return
         member.fenced = True
-        pushes = self._updates.counted(worker, pushes)
-        self._outcomes.fenced(worker, incarnation, pushes, now)
+        pushes = self._updates.counted(worker, event.pushes)
+        self._outcomes.fenced(worker, event.incarnation, pushes, now)
         self._updates.forget(worker)
         task, ahead = self._leases.take_back(worker)
         if task is not None:

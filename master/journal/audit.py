@@ -12,7 +12,7 @@ import dataclasses
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ import click
 
 from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.master.job import events
 from shoal.master.job.members.members import ProcessState, WorkerMember
 from shoal.master.journal.audit_report import Report, problem_of, ranges_of, text_of, time_text
 from shoal.master.journal.deaths import Death, recoveries
-from shoal.master.journal.events import RecordedJob, decode, known_events
+from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.reading import read
-from shoal.master.journal.records import Entry
 from shoal.master.work import outcomes
 from shoal.master.work.accounts.applied import applied_heads
 from shoal.master.work.accounts.spans import Coverage, Fate, Interval
@@ -57,33 +57,48 @@ class Auditor:
 
     def follow(self, entry: Entry) -> None:
         """Do the next event, and note what it makes of records and processes."""
-        event = entry.event
-        look = LOOKS.get(event.method)
-        arguments = {name: decode(value) for name, value in event.arguments.items()}
         # What was heard before the event belongs to the state that it met.
-        self._job.hear(event)
+        self._job.hear(entry)
         before = {
             member.id: (member.state, member.incarnation)
             for members in (self._job.members.workers, self._job.members.servers)
             for member in members.values()
         }
         was_over = self._job.ended
-        if look is not None:
-            look(self, entry, **arguments)
-        self._job.replay([event])
+        self._look(entry)
+        self._job.replay([entry])
         self._note_given_up()
-        if not was_over and event.method != "resumed":
-            self._note_deaths(entry, before, arguments)
-        self._wall, self._time = entry.wall, event.time
+        if not was_over and not isinstance(entry.event, events.Resumed):
+            self._note_deaths(entry, before)
+        self._wall, self._time = entry.wall, entry.time
+
+    def _look(self, entry: Entry) -> None:
+        """Note what an event says of records and processes; of others only what follows counts."""
+        match event := entry.event:
+            case events.MasterRestarted():
+                ended = Death("master", self._wall, "ended", entry.wall - self._wall)
+                self.deaths.append(ended)
+            case events.ServerRegistered():
+                self.updates["replayed"] += event.replayed
+                if WARNING in event.restored:
+                    # It may be protected again before the master looks: the reason is only here.
+                    said = f"is back: {event.restored}"
+                    self._note_unprotected(entry, event.server, said)
+            case events.CheckpointRecovered():
+                self.updates["replayed"] += event.replayed
+            case events.ProtectionChanged():
+                said = f"not protected by a log: {event.why}" if event.why else "protected again"
+                self._note_unprotected(entry, event.server, said)
+            case events.TaskReported():
+                self._task_reported(event)
+            case events.WorkerFenced():
+                self._fenced(event)
+            case events.Resumed():
+                self._resumed(entry, event.in_model)
 
     # ------------------------------------------------------------ processes
 
-    def _note_deaths(
-        self,
-        entry: Entry,
-        before: dict[ProcessId, tuple[ProcessState, int]],
-        arguments: dict[str, Any],
-    ) -> None:
+    def _note_deaths(self, entry: Entry, before: dict[ProcessId, tuple[ProcessState, int]]) -> None:
         for members in (self._job.members.workers, self._job.members.servers):
             for member in members.values():
                 was, incarnation = before.get(member.id, (ProcessState.PLANNED, 0))
@@ -91,7 +106,7 @@ class Auditor:
                 # A server is started again as soon as it is dead.
                 died |= member.incarnation > incarnation and was in _RUNNING
                 if died and not (isinstance(member, WorkerMember) and member.draining):
-                    death = Death(str(member.id), entry.wall, _cause(arguments))
+                    death = Death(str(member.id), entry.wall, _cause(entry.event))
                     # A start that came to nothing is a death as well; the one before it is
                     # over when there is a successor at last.
                     self._open.setdefault(member.id, []).append(death)
@@ -100,26 +115,8 @@ class Auditor:
                     for death in self._open.pop(member.id):
                         death.recovered = entry.wall - death.at
 
-    def _master_restarted(self, entry: Entry) -> None:
-        self.deaths.append(Death("master", self._wall, "ended", entry.wall - self._wall))
-
-    def _server_registered(
-        self, entry: Entry, server: ServerId, restored: str = "", replayed: int = 0, **_: Any
-    ) -> None:
-        self.updates["replayed"] += replayed
-        if WARNING in restored:
-            # It may be protected again before the master looks, and its reason is here only.
-            at = time_text(entry.wall)
-            self.unprotected.append(f"{at}  {server}: is back: {restored}")
-
-    def _checkpoint_recovered(self, entry: Entry, replayed: int, **_: Any) -> None:
-        del entry
-        self.updates["replayed"] += replayed
-
-    def _protection_changed(self, entry: Entry, server: ServerId, why: str, **_: Any) -> None:
-        at = time_text(entry.wall)
-        said = f"not protected by a log: {why}" if why else "protected again"
-        self.unprotected.append(f"{at}  {server}: {said}")
+    def _note_unprotected(self, entry: Entry, server: ServerId, said: str) -> None:
+        self.unprotected.append(f"{time_text(entry.wall)}  {server}: {said}")
 
     # ------------------------------------------------------------ records
 
@@ -134,17 +131,9 @@ class Auditor:
             self.lost += len(interval.span) * (interval.kind == "lost")
         self._job.work.taken_back.clear()
 
-    def _task_reported(
-        self,
-        entry: Entry,
-        worker: Any,
-        task_id: int,
-        outcome: Any,
-        trained: outcomes.Trained = outcomes.NOTHING_TRAINED,
-        **_: Any,
-    ) -> None:
-        del entry
-        task = self._job.leases.of(worker, task_id)
+    def _task_reported(self, event: events.TaskReported) -> None:
+        outcome, trained = event.outcome, event.trained
+        task = self._job.leases.of(event.worker, event.task_id)
         if task is None:
             return
         if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
@@ -158,20 +147,20 @@ class Auditor:
             if outcome.span is None:  # else it was cut, or given up by itself
                 self._add("failed", task, done, task.records)
 
-    def _fenced(self, entry: Entry, worker: Any, incarnation: int, pushes: Any, **_: Any) -> None:
-        del entry
+    def _fenced(self, event: events.WorkerFenced) -> None:
+        worker = event.worker
         member = self._job.members.workers[worker]
         task = self._job.leases.held(worker)
-        if member.incarnation != incarnation or member.fenced or task is None:
+        if member.incarnation != event.incarnation or member.fenced or task is None:
             return
         if task.kind == pb.TRAIN:
-            pushes = self._job.updates.counted(worker, pushes)
+            pushes = self._job.updates.counted(worker, event.pushes)
             by_all, by_any = applied_heads(task, pushes, self._job.work.done(task))
             by_all, by_any = min(by_all, task.records), min(by_any, task.records)
             self._add("trained", task, 0, by_all)
             self._add("touched", task, by_all, by_any)
 
-    def _resumed(self, entry: Entry, in_model: Any, **_: Any) -> None:
+    def _resumed(self, entry: Entry, in_model: Iterable[Interval]) -> None:
         """Count acknowledged records that are not in the model as lost; they are trained again."""
         if self._wall:  # or nothing is known of what was before: the journal begins here
             self.deaths.append(Death("job", self._wall, "ended", entry.wall - self._wall))
@@ -264,25 +253,10 @@ class Auditor:
         return self._wall - (self._time - time)
 
 
-LOOKS: Mapping[str, Callable[..., None]] = {
-    "master_restarted": Auditor._master_restarted,
-    "server_registered": Auditor._server_registered,
-    "checkpoint_recovered": Auditor._checkpoint_recovered,
-    "protection_changed": Auditor._protection_changed,
-    "task_reported": Auditor._task_reported,
-    "fenced": Auditor._fenced,
-    "resumed": Auditor._resumed,
-}
-"""Event -> what it says of records and processes; of all others only what it leads to counts."""
-
-known_events(LOOKS)
-
-
-def _cause(arguments: dict[str, Any]) -> str:
-    for name in ("exited", "cause", "failure", "outcome"):
-        if (value := arguments.get(name)) is not None:
-            text = getattr(value, "cause", None) or getattr(value, "message", None) or str(value)
-            return str(text).splitlines()[0]
+def _cause(event: events.Event[Any]) -> str:
+    for name in ("cause", "failure", "outcome"):
+        if (value := getattr(event, name, None)) is not None:
+            return str(getattr(value, "message", None) or value).splitlines()[0]
     return "taken for dead"
 
 

@@ -24,9 +24,10 @@ from pathlib import Path
 from shoal.base.wholefile import remove_partial, replacing, sync
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig
 from shoal.errors import FULL, Error, UserError
+from shoal.master.job.events import CheckpointBegun, Resumed
 from shoal.master.journal import records, segments, state
-from shoal.master.journal.events import Event, RecordedJob
-from shoal.master.journal.records import Entry, Header, Position
+from shoal.master.journal.events import Entry, RecordedJob
+from shoal.master.journal.records import Header, Position
 from shoal.master.journal.segments import Segment
 from shoal.proto import faults
 
@@ -45,7 +46,7 @@ STATES = 5
 """So many of the newest segments keep the state of the job. A new master begins with that of the
 last one; another version of shoal, brought back after an upgrade, with the last that it wrote."""
 
-_BEGINS = frozenset({"checkpoint_begun", "resumed"})
+_BEGINS = (CheckpointBegun, Resumed)
 """Events after which a segment begins: a new master does again only what came after them. Not where
 a master starts: if it then finds that the newest segment has lost its end, that alone is to be
 replaced."""
@@ -139,7 +140,7 @@ class Journal:
             raise UserError(f"the journal {self.path} is damaged: {name} is missing")
         if not found:
             before = records.beginning(config, secrets.randbits(64))
-            first = Header(config, 1, before, 0.0, 0.0, "", state.version())
+            first = Header(config, 1, before, 0.0, 0.0, state.version())
             return Segment(self._create(first))
         newest = Segment(found[-1])
         if newest.followed:
@@ -170,8 +171,8 @@ class Journal:
             if job is None:
                 job = state.job_of(segment.header)
             for _, entry in segment.entries():
-                self.last = entry.wall, entry.event.time
-                job.replay([entry.event])
+                self.last = entry.wall, entry.time
+                job.replay([entry])
         assert job is not None
         for path in paths[:-1]:  # only now: packing removes the file that it packs
             if path.suffix != segments.PACKED:
@@ -202,15 +203,15 @@ class Journal:
             return time.monotonic() - writes, slow
         return 0.0, ""
 
-    def add(self, event: Event) -> None:
+    def add(self, entry: Entry) -> None:
         """Take an event, to be written after those before it. One at a time."""
-        entry = Entry(time.time(), event)
+        entry = dataclasses.replace(entry, wall=time.time())
         self._since += 1
         cut = None
         # The file grows no more once its successor is to begin, which may wait for the disk.
         large = self._cuts == self._index and self._end >= SEGMENT_BYTES
         full = large or self._since >= SEGMENT_EVENTS
-        if self._job is not None and (event.method in _BEGINS or full):
+        if self._job is not None and (isinstance(entry.event, _BEGINS) or full):
             cut = _Cut(entry, state.dump(self._job))
             self._since = 0
             self._cuts += 1
@@ -295,14 +296,12 @@ class Journal:
             self.position = unit.last
             self._written += unit.events
             return
-        event = unit.entry.event
         header = Header(
             self.config,
             self._index + 1,
             self.position,
             unit.entry.wall,
-            event.time,
-            event.method,
+            unit.entry.time,
             state.version(),
             unit.state,
         )

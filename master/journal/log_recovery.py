@@ -19,7 +19,7 @@ from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import folders
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import Taken
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.positions import position_of
 from shoal.proto.values.routing import Routing

@@ -12,7 +12,8 @@ from pathlib import Path
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.journal import segments
-from shoal.master.journal.records import Entry, beginning
+from shoal.master.journal.events import Entry
+from shoal.master.journal.records import beginning
 from shoal.master.journal.segments import Segment
 
 

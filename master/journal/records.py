@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 import xxhash
 
 from shoal.config.job import JobConfig
-from shoal.master.journal.events import Event
+from shoal.master.journal.events import Entry, decode, encode
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.positions import position_json, position_of
 
 MAGIC = b"SHOALJNL"
-FORMAT = 4
+FORMAT = 5
 
 EVENT = 1
 FOLLOWED = 2
@@ -73,19 +73,11 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """An event and when it was written, in seconds of the wall clock."""
-
-    wall: float
-    event: Event
-
-
-@dataclass(frozen=True)
 class Header:
     """The beginning of a segment.
 
     index: of the segment, from 1. before: the event before its first one. wall, time: of that
-    event, as in Entry and Event. method: of that event. version: of shoal, which wrote it.
+    event, as in Entry. version: of shoal, which wrote it.
     state: the job after that event; empty in the first segment, and in old ones.
     """
 
@@ -94,7 +86,6 @@ class Header:
     before: Position
     wall: float
     time: float
-    method: str
     version: str
     state: bytes = b""
 
@@ -106,7 +97,6 @@ class Header:
             "before": position_json(self.before.message()),
             "wall": self.wall,
             "time": self.time,
-            "method": self.method,
             "version": self.version,
         }
         text = json.dumps(content).encode()
@@ -127,7 +117,6 @@ class Header:
             Position.of(message),
             content["wall"],
             content["time"],
-            content["method"],
             content["version"],
             state,
         )
@@ -160,14 +149,19 @@ def record_bytes(kind: int, number: int, checksum: int, payload: bytes) -> bytes
     return head + _CHECK.pack(zlib.crc32(head)) + payload
 
 
+def payload_of(entry: Entry) -> bytes:
+    """The text of an event, which `entry_of` reads."""
+    event = encode(entry.event)
+    content = {"event": event, "time": float(entry.time), "wall": float(entry.wall)}
+    for name in ("heard", "task"):
+        if value := getattr(entry, name):
+            content[name] = value
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
 def record_of(entry: Entry, before: Position) -> tuple[bytes, Position]:
     """An event as it stands in the file, and its position."""
-    event = entry.event
-    content = {"method": event.method, "time": float(event.time), "wall": float(entry.wall)}
-    for name in ("arguments", "heard", "task"):
-        if value := getattr(event, name):
-            content[name] = value
-    payload = json.dumps(content, separators=(",", ":")).encode()
+    payload = payload_of(entry)
     number = before.number + 1
     position = Position(before.journal, number, chained(number, payload, before.checksum))
     return record_bytes(EVENT, number, position.checksum, payload), position
@@ -181,14 +175,7 @@ def followed_record(last: Position) -> bytes:
 def entry_of(payload: bytes) -> Entry:
     """The event of a record. Raises one of `UNREADABLE`."""
     content = json.loads(payload)
-    event = Event(
-        content["method"],
-        content["time"],
-        content.get("arguments", {}),
-        content.get("heard", {}),
-        content.get("task", 0),
-    )
-    return Entry(content["wall"], event)
+    return Entry(**content | {"event": decode(content["event"])})
 
 
 class Record(NamedTuple):

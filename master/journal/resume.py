@@ -23,13 +23,21 @@ from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import RESUMABLE, JobConfig
 from shoal.errors import UserError
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import (
+    CheckpointFixed,
+    CheckpointRecovered,
+    CheckpointTaken,
+    GradientOffered,
+    Resumed,
+    Taken,
+    TaskReported,
+)
 from shoal.master.job.updates import Gradient
 from shoal.master.job.view.status import position
-from shoal.master.journal.events import Event, RecordedJob, decode
+from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log
-from shoal.master.journal.reading import read_segments
+from shoal.master.journal.reading import read, read_segments
 from shoal.master.journal.witnesses import Witnesses
 from shoal.master.work import outcomes
 from shoal.master.work.accounts.applied import LastPush
@@ -73,25 +81,24 @@ class _GivenTasks:
         self._given: dict[int, _Given] = {}
         self._base: list[Interval] = []
 
-    def follow(self, event: Event) -> None:
-        arguments = {name: decode(value) for name, value in event.arguments.items()}
+    def follow(self, entry: Entry) -> None:
         updates = self._job.updates
-        if event.method == "resumed":
-            self._given, self._base = {}, [*arguments["in_model"]]
-        elif event.method == "gradient_offered":
-            gradient, task_id = arguments["gradient"], arguments["task_id"]
-            task = self._job.leases.of(gradient.worker, task_id)
-            before = updates.counts.gradients
-            self._job.replay([event])
-            if task is not None and updates.counts.gradients > before:
-                given = self._given.setdefault(task_id, _Given(task))
-                given.gradients.append((gradient, arguments["records_done"]))
-            return
-        elif event.method == "task_reported" and isinstance(arguments["outcome"], outcomes.Done):
-            task = self._job.leases.of(arguments["worker"], arguments["task_id"])
-            if task is not None and task.kind == pb.TRAIN:
-                self._given.setdefault(task.id, _Given(task)).whole = True
-        self._job.replay([event])
+        match entry.event:
+            case Resumed(in_model=in_model):
+                self._given, self._base = {}, [*in_model]
+            case GradientOffered(gradient, _, task_id, done):
+                task = self._job.leases.of(gradient.worker, task_id)
+                before = updates.counts.gradients
+                self._job.replay([entry])
+                if task is not None and updates.counts.gradients > before:
+                    given = self._given.setdefault(task_id, _Given(task))
+                    given.gradients.append((gradient, done))
+                return
+            case TaskReported(worker, _, task_id, outcomes.Done()):
+                task = self._job.leases.of(worker, task_id)
+                if task is not None and task.kind == pb.TRAIN:
+                    self._given.setdefault(task.id, _Given(task)).whole = True
+        self._job.replay([entry])
 
     def applied(self) -> list[Interval]:
         """The records that are in the model now."""
@@ -116,7 +123,7 @@ def resume_job(
     why. Raises UserError if it cannot.
 
     Only the checkpoint's manifests are read if its servers can find out whether it is good, which
-    they do as they restore it. If a server refuses it (`Job.checkpoint_refused`), this is called
+    they do as they restore it. If a server refuses it (`CheckpointRefused`), this is called
     again, with another token, and takes an earlier checkpoint.
     """
     if job.phases.phase == Phase.SUCCEEDED:
@@ -156,7 +163,7 @@ def resume_job(
     if log.journal is not None:
         Witnesses(journal).compare("the log of updates", log.journal)
     if log.taken is not None:
-        job.checkpoint_recovered(log.taken, newest, log.replayed, now)
+        job.on(CheckpointRecovered(log.taken, newest, log.replayed), now)
         restored = log.taken
         checkpoint = Checkpoint(open_storage(config.checkpoint_dir), restored.number)
     shards: tuple[tuple[LastPush, ...], ...] = ()
@@ -168,7 +175,7 @@ def resume_job(
         _refuse_unknown(job, shards)
         in_model = merged(job.work.copies.in_shards(checkpoint.number, shards))
     changes = {name: getattr(config, name) for name in RESUMABLE}
-    job.resumed(token, changes, restored, given_up, in_model, now, log.why, shards)
+    job.on(Resumed(token, changes, restored, given_up, in_model, log.why, shards), now)
 
 
 def _check(
@@ -248,30 +255,28 @@ def _given_by(journal: Journal, number: int) -> list[Interval]:
     """With --sync, what of the training records is in a checkpoint. Raises UserError."""
     fixed, found = 0, None
     for segment in read_segments(journal.path, 1):
-        for at, entry in segment.entries("checkpoint_"):
-            event = entry.event
-            if event.method == "checkpoint_fixed":
-                fixed = at.number - 1
-            elif event.method == "checkpoint_taken":
-                found = fixed if event.arguments["taken"]["number"] == number else found
+        for at, entry in segment.entries("Checkpoint"):
+            match entry.event:
+                case CheckpointFixed():
+                    fixed = at.number - 1
+                case CheckpointTaken(taken) if taken.number == number:
+                    found = fixed
     if found is None:
         raise UserError(f"the journal {journal.path} does not know checkpoint {number}")
-    events = (
-        entry.event for segment in read_segments(journal.path, 1) for _, entry in segment.entries()
-    )
+    _, entries = read(journal.path)
     job = RecordedJob(journal.config, lambda _: None)
-    return given_by(job, itertools.islice(events, found))
+    return given_by(job, itertools.islice(entries, found))
 
 
-def given_by(job: RecordedJob, events: Iterable[Event]) -> list[Interval]:
+def given_by(job: RecordedJob, entries: Iterable[Entry]) -> list[Interval]:
     """With --sync, what of the training records is in the model after these events, from the first.
 
     Taken at a moment at which no update is under way, so that all servers have the same ones.
     job: new.
     """
     given = _GivenTasks(job)
-    for event in events:
-        given.follow(event)
+    for entry in entries:
+        given.follow(entry)
     return merged(given.applied())
 
 

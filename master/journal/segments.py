@@ -20,6 +20,7 @@ import xxhash
 
 from shoal.base.wholefile import reading, replacing, sync
 from shoal.errors import UserError
+from shoal.master.journal.events import Entry
 from shoal.master.journal.records import (
     EVENT,
     FOLLOWED,
@@ -28,7 +29,6 @@ from shoal.master.journal.records import (
     HEADER,
     MAGIC,
     UNREADABLE,
-    Entry,
     Header,
     Position,
     Record,
@@ -228,14 +228,14 @@ class Segment:
         """True if the end of a record and all bytes after it are zeros: they were never written."""
         return not any(self._bytes[at + length - 1 :])
 
-    def entries(self, method: str = "") -> Iterator[tuple[Position, Entry]]:
-        """The segment's events, in order, of methods whose names begin so.
+    def entries(self, name: str = "") -> Iterator[tuple[Position, Entry]]:
+        """The segment's events, in order, whose names begin so.
 
         Raises UserError if one cannot be read.
         """
-        begin = f'{{"method":"{method}'.encode()
+        begin = f'{{"event":{{"$value":"{name}'.encode()
         for record, payload in self._records():
-            if record.kind == EVENT and payload[: len(begin)] == begin:
+            if record.kind == EVENT and (not name or payload[: len(begin)] == begin):
                 try:
                     entry = entry_of(bytes(payload))
                 except UNREADABLE as error:

@@ -20,7 +20,7 @@ import xxhash
 from google.protobuf.message import Message
 
 from shoal.errors import UserError
-from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.records import Header
 from shoal.proto import shoal_pb2 as pb
 
@@ -85,7 +85,7 @@ def dump(job: RecordedJob) -> bytes:
     return zlib.compress(file.getbuffer(), _LEVEL)
 
 
-def load(content: bytes, note: Callable[[Event], object]) -> RecordedJob:
+def load(content: bytes, note: Callable[[Entry], object]) -> RecordedJob:
     """The job of a state; it tells `note` of its changes. Raises UserError."""
     try:
         job = _Unpickler(io.BytesIO(zlib.decompress(content))).load()

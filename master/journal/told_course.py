@@ -22,9 +22,8 @@ from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.master.job.job import Job
 from shoal.master.job.members.members import ServerMember, WorkerMember
-from shoal.master.journal.events import RecordedJob
+from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.reading import read_segments
-from shoal.master.journal.records import Entry
 from shoal.proto import shoal_pb2 as pb
 
 LEDGER_SECONDS = 0.2
@@ -58,9 +57,9 @@ class CourseTeller:
 
     def follow(self, entry: Entry) -> None:
         """Do the next event, and tell what it has changed."""
-        job, event = self._job, entry.event
-        job.replay([event])
-        at = round(event.time - job.record.started, 3)
+        job = self._job
+        job.replay([entry])
+        at = round(entry.time - job.record.started, 3)
         for name, now in _members(job):
             if self._members.get(name) != now:
                 self._members[name] = now

@@ -26,9 +26,10 @@ from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.master.job.events import JobBegun, Noted
 from shoal.master.journal import records
-from shoal.master.journal.events import Event
-from shoal.master.journal.records import Entry, Header
+from shoal.master.journal.events import Entry
+from shoal.master.journal.records import Header
 from shoal.master.journal.segments import Segment
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
@@ -256,13 +257,13 @@ def config() -> JobConfig:
 
 
 def journal_header() -> Header:
-    return Header(config(), 1, records.beginning(config(), 7), 0.0, 0.0, "", "")
+    return Header(config(), 1, records.beginning(config(), 7), 0.0, 0.0, "")
 
 
 def journals() -> list[bytes]:
     header = journal_header()
-    one, position = records.record_of(Entry(1.0, Event("noted", 1.0, {"text": "a"})), header.before)
-    two, last = records.record_of(Entry(2.0, Event("tick", 2.0)), position)
+    one, position = records.record_of(Entry(Noted("a"), 1.0), header.before)
+    two, last = records.record_of(Entry(JobBegun(), 2.0), position)
     return [header.to_bytes() + one + two + records.followed_record(last)]
 
 
@@ -289,7 +290,7 @@ def parse_journal_header(data: bytes) -> None:
 
 def journal_events() -> list[bytes]:
     whole, _ = records.record_of(
-        Entry(1.0, Event("noted", 1.0, {"text": "a"}, {"clocks": {"1": 2}}, 3)),
+        Entry(Noted("a"), 1.0, {"clocks": {"1": 2}}, 3),
         journal_header().before,
     )
     return [whole[records.HEAD_BYTES :]]

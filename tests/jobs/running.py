@@ -16,8 +16,8 @@ from shoal.checkpoints.formats.manifests import MANIFEST
 from shoal.checkpoints.storage import open_storage
 from shoal.client.found.processes import job_processes, kill_job
 from shoal.config.job import JobConfig
+from shoal.master.job.events import CheckpointTaken, JobStopped
 from shoal.master.journal import segments
-from shoal.master.journal.events import decode
 from shoal.master.journal.reading import read
 from shoal.master.journal.segments import Segment
 from shoal.proto import methods
@@ -241,8 +241,7 @@ class RunningJob:
 
     def taken(self):
         """The complete checkpoints that the journal knows of, in their order."""
-        taken = [event for event in self.events() if event.method == "checkpoint_taken"]
-        return [decode(event.arguments["taken"]) for event in taken]
+        return [event.taken for event in self.events() if isinstance(event, CheckpointTaken)]
 
     def wait_taken(self, count=1, location=None):
         """The newest checkpoint of the job, opened, once its journal has `count` of them.
@@ -343,7 +342,7 @@ class RunningJob:
     def interrupt(self):
         """Interrupt the command, as Ctrl-C does, and wait until the job has heard of it."""
         self.process.send_signal(signal.SIGINT)
-        until("word of it", lambda: any(event.method == "stop" for event in self.events()))
+        until("word of it", lambda: any(isinstance(event, JobStopped) for event in self.events()))
 
     def kill_whole(self):
         """Kill the command and all processes at once, as when a machine loses its power."""

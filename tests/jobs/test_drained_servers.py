@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from shoal.master.job.events import Resumed
 from shoal.proto import faults
 from tests.jobs.results import SERIAL, applied, model
 from tests.jobs.running import RunningJob, audited, resume, until
@@ -103,9 +104,8 @@ def test_a_job_ends_and_is_resumed_without_a_server_that_was_told_to_end(
         job.kill_whole()
     (points / "no-room@ps-2").unlink()
     resume(job.folder).check_returncode()
-    (resumed,) = [event for event in job.events() if event.method == "resumed"]
-    spans = [each["span"] for each in resumed.arguments["in_model"]]
-    there = sum(each["end"] - each["start"] for each in spans)
+    (resumed,) = [event for event in job.events() if isinstance(event, Resumed)]
+    there = sum(len(each.span) for each in resumed.in_model)
     assert (there >= 280) == (durability is LOG)
     total, counts = applied(tmp_path / "out")
     assert total == [480, 480]

@@ -69,10 +69,9 @@ def heard(job):
 
 
 def methods(folder):
-    """How many events there are, by method; "leased": with a task."""
-    _, entries = read(folder.journal)
-    events = [entry.event for entry in entries]
-    return Counter([*(each.method for each in events), *("leased" for e in events if e.task)])
+    """How many events there are, by class; "leased": with a task."""
+    events = list(read(folder.journal)[1])
+    return Counter([*(type(e.event) for e in events), *("leased" for e in events if e.task)])
 
 
 def the_model_has_each_record_once(folder, tmp_path):

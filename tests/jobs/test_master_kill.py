@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.master.job.events import JobBegun, MasterRestarted, ServerRegistered
+from shoal.master.journal.reading import read
 from shoal.proto import faults
 from tests.jobs.results import PIPELINED, SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
@@ -30,7 +32,7 @@ def restarted(job, count):
     """Wait until the journal has so many new starts of the master."""
 
     def look():
-        return sum(event.method == "master_restarted" for event in job.events()) >= count
+        return job.events().count(MasterRestarted()) >= count
 
     until(f"start {count} of the master again", look)
 
@@ -144,13 +146,13 @@ def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
         held.unlink()
         until("the death after the journal", died)
         ended = job.ended().succeeded()
-    events = job.events()
-    methods = [event.method for event in events]
-    assert methods[:2] == ["begin", "server_registered"]
+    events = list(read(job.folder.journal)[1])
+    kinds = [type(entry.event) for entry in events]
+    assert kinds[:2] == [JobBegun, ServerRegistered]
     # The new master's own event may come after the server's, and a worker's between them.
-    again = methods.index("server_registered", 2)
-    assert "master_restarted" in methods[2:]
-    assert not any(event.task for event in events[:again])
+    again = kinds.index(ServerRegistered, 2)
+    assert MasterRestarted in kinds[2:]
+    assert not any(entry.task for entry in events[:again])
     assert ended.ledger["trained_once"] == 480
     assert ended.result["servers"]["lost_records"] == 0
     total, counts = applied(tmp_path / "out")

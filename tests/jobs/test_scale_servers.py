@@ -9,6 +9,7 @@ import pytest
 
 from shoal.client.ask import local_master
 from shoal.errors import UserError
+from shoal.master.job.events import MoveEnded
 from shoal.native.ids import slot_of
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
@@ -23,7 +24,7 @@ LOGGED = SERIAL | {"durability": "log", "checkpoint_steps": 1000, "num_minibatch
 
 def moves(job):
     """How many times rows have moved: servers that leave without any may do so at any time."""
-    return sum(e.method == "move_ended" and e.arguments["slots"] != 0 for e in job.events())
+    return sum(isinstance(each, MoveEnded) and each.slots != 0 for each in job.events())
 
 
 def scaled(job, servers):

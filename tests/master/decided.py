@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from shoal.master.job.events import Event
 from shoal.master.job.heard import HEARD, USERS
-from shoal.master.journal.events import RecordedJob
+from shoal.master.job.job import Job
 
 FIELDS_HEARD = frozenset().union(*HEARD.values())
 """The names of the fields that a job may have otherwise than its events make it."""
@@ -45,22 +46,18 @@ def _guarded(names: frozenset[str]) -> Callable[[Any, str], Any]:
 
 @contextmanager
 def by_events_alone() -> Iterator[None]:
-    """Have each call of a job that is an event fail if it reads a field that no event sets."""
-    recorded = RecordedJob._recorded
+    """Have each event of a job fail if it reads a field that no event sets."""
+    on = Job.on
 
-    def guarded(job: RecordedJob, method: Callable[..., Any], worth: Any, bound: Any) -> Any:
-        def _deciding_method(**arguments: Any) -> Any:
-            _deciding.depth += 1
-            try:
-                return method(**arguments)
-            finally:
-                _deciding.depth -= 1
-
-        _deciding_method.__name__ = method.__name__
-        return recorded(job, _deciding_method, worth, bound)
+    def _deciding_method(job: Job, event: Event[Any], now: float) -> Any:
+        _deciding.depth += 1
+        try:
+            return on(job, event, now)
+        finally:
+            _deciding.depth -= 1
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RecordedJob, "_recorded", guarded)
+        patch.setattr(Job, "on", _deciding_method)
         for of, names in HEARD.items():
             patch.setattr(of, "__getattribute__", _guarded(names))
         yield

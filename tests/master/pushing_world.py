@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.config.job import JobConfig
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import Assignment, ConfirmServers, FenceWorker, StartProcess
-from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.journal.resume import merged
 from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId, WorkerId
-from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
@@ -130,7 +130,7 @@ class PushingWorld:
     ) -> None:
         self.draw = draw
         self.left = records if left is None else left
-        self.events: list[Event] = []
+        self.events: list[Entry] = []
         self.job = RecordedJob(config, self.events.append)
         self.servers: dict[ServerId, Server] = {}
         self.workers: dict[WorkerId, Worker] = {}
@@ -142,7 +142,7 @@ class PushingWorld:
         self.taken: dict[int, list[Held]] = {}
         self.times_resumed = 0
         self.records = records
-        self.job.begin(self.now)
+        self.job.on(events.JobBegun(), self.now)
         self.settle()
         for server in self.job.members.servers:
             self._register(server)
@@ -152,12 +152,12 @@ class PushingWorld:
         """A worker says what data there is."""
         first = self.workers[WorkerId(0)]
         who = first.id, first.incarnation
-        self.job.worker_registered(*who, self.now)
+        self.job.on(events.WorkerRegistered(*who), self.now)
         task = self.job.task_wanted(*who, self.now)
         assert isinstance(task, Task)
         assert task.kind == pb.DESCRIBE_DATA
         data = DataDescribed(training=(Source("s", self.records),))
-        self.job.task_reported(*who, task.id, data, 0, self.now)
+        self.job.on(events.TaskReported(*who, task.id, data, 0), self.now)
 
     def settle(self) -> None:
         """Do what the job wants done."""
@@ -166,7 +166,7 @@ class PushingWorld:
                 self.fences.append(each)
             elif isinstance(each, ConfirmServers):
                 told = [tuple(server.held.last.values()) for server in self.servers.values()]
-                self.job.servers_confirmed(told, self.now)
+                self.job.on(events.ServersConfirmed(told), self.now)
             elif isinstance(each, StartProcess) and isinstance(each.start.process, WorkerId):
                 worker = each.start.process
                 self.workers[worker] = Worker(worker, each.start.incarnation)
@@ -193,7 +193,7 @@ class PushingWorld:
         who = worker.id, worker.incarnation
         if not worker.registered:
             with contextlib.suppress(WireError):  # it waits for servers
-                self.job.worker_registered(*who, self.now)
+                self.job.on(events.WorkerRegistered(*who), self.now)
                 worker.registered = True
         elif worker.task is None:
             task = self.job.task_wanted(*who, self.now)
@@ -207,14 +207,16 @@ class PushingWorld:
                 worker.waiting = list(self.servers)
             worker.done += 1
         elif worker.ahead is None and self.draw(2):
-            ahead = self.job.task_ahead_wanted(*who, worker.task.id, self.now)
+            ahead = self.job.on(events.TaskAheadWanted(*who, worker.task.id), self.now)
             worker.ahead = ahead if isinstance(ahead, Task) else None
         else:
             outcome = Done()
-            arguments = worker.task.id, outcome, 0, self.now
+            report = events.TaskReported(
+                *who, worker.task.id, outcome, 0, acknowledged=worker.sequence
+            )
             # Now and then the one after that is asked for in the same call.
             held = worker.ahead.id if worker.ahead is not None and self.draw(2) else 0
-            answer = self.job.report_made(*who, *arguments, acknowledged=worker.sequence, held=held)
+            answer = self.job.report_made(report, held, self.now)
             after = answer.task if isinstance(answer, Assignment) else None
             worker.task, worker.ahead, worker.done = worker.ahead, after, 0
 
@@ -228,7 +230,9 @@ class PushingWorld:
         key = worker.id, worker.incarnation
         if server.incarnation and key not in server.met:
             none = LastPush(*key, 0, 0, 0)
-            self.job.worker_met(at, server.incarnation, worker.told.get(at, none), self.now)
+            self.job.on(
+                events.WorkerMet(at, server.incarnation, worker.told.get(at, none)), self.now
+            )
             server.met.add(key)
         push = LastPush(*key, worker.sequence, task.id, worker.done)
         if server.fenced.get(worker.id, -1) < worker.incarnation:
@@ -242,9 +246,9 @@ class PushingWorld:
         for worker in self.workers.values():
             if worker.task is not None and self.draw(2):
                 lacking = bool(worker.waiting)
-                beat = Heartbeat(
-                    worker.task.id,
-                    worker.done - lacking,
+                beat = pb.HeartbeatRequest(
+                    task=worker.task.id,
+                    records_done=worker.done - lacking,
                     acknowledged=worker.sequence - lacking,
                 )
                 self.job.heartbeat(worker.id, worker.incarnation, beat, self.now)
@@ -254,7 +258,7 @@ class PushingWorld:
         if self.workers:
             worker = list(self.workers)[self.draw(len(self.workers))]
             dead = self.workers.pop(worker)
-            self.job.process_exited(exited(worker, dead.incarnation), self.now)
+            self.job.on(exited(worker, dead.incarnation), self.now)
 
     def fence(self) -> None:
         """All servers are there, and take no more pushes of a dead worker."""
@@ -268,7 +272,7 @@ class PushingWorld:
                     pushes.append(AppliedPush(0, 0, 0))
                 else:
                     pushes.append(AppliedPush(last.sequence, last.task, last.records_done))
-            self.job.fenced(fence.worker, fence.incarnation, pushes, self.now)
+            self.job.on(events.WorkerFenced(fence.worker, fence.incarnation, pushes), self.now)
 
     # ------------------------------------------------------------ servers
 
@@ -279,8 +283,8 @@ class PushingWorld:
         if server.up:
             if self.fixing is not None:
                 self.fixing = None
-                self.job.checkpoint_failed(f"{at} was killed", False, self.now)
-            self.job.process_exited(exited(at, server.incarnation), self.now)
+                self.job.on(events.CheckpointFailed(f"{at} was killed", False), self.now)
+            self.job.on(exited(at, server.incarnation), self.now)
 
     def server_returns(self) -> None:
         """A server restores its newest checkpoint, and some of its log or nothing."""
@@ -314,8 +318,9 @@ class PushingWorld:
         restored = server.restored
 
         def call() -> None:
-            self.job.server_registered(
-                at, incarnation, "host", self.now, has=has, checkpoint=restored
+            self.job.on(
+                events.ServerRegistered(at, incarnation, "host", has=has, checkpoint=restored),
+                self.now,
             )
 
         call()
@@ -346,7 +351,9 @@ class PushingWorld:
             self._resume(damaged, servers)
             at, member = list(self.job.members.servers.items())[self.draw(servers)]
             number = damaged.number
-            self.job.checkpoint_refused(at, member.incarnation, number, "damaged", self.now)
+            self.job.on(
+                events.CheckpointRefused(at, member.incarnation, number, "damaged"), self.now
+            )
             assert self.job.halted
         self._resume(whole[-1], servers)
         self._restore(whole[-1].number)
@@ -356,7 +363,7 @@ class PushingWorld:
         """As `resume`, with any number of servers."""
         self.resume(1 + self.draw(3))
 
-    def _resume(self, taken: Taken, servers: int) -> None:
+    def _resume(self, taken: events.Taken, servers: int) -> None:
         """Have the job go on from this checkpoint."""
         self.times_resumed += 1
         self.workers.clear()
@@ -364,15 +371,17 @@ class PushingWorld:
         self.fixing = None
         shards = tuple(tuple(held.last.values()) for held in self.taken[taken.number])
         assert all(self.job.work.copies.unreported(shard) is None for shard in shards)
-        self.job.resumed(
-            f"resumed {self.times_resumed}",
-            {"servers": str(servers)},
-            taken,
-            tuple(number for number in self.taken if number > taken.number),
-            merged(self.job.work.copies.in_shards(taken.number, shards)),
+        self.job.on(
+            events.Resumed(
+                f"resumed {self.times_resumed}",
+                {"servers": str(servers)},
+                taken,
+                tuple(number for number in self.taken if number > taken.number),
+                merged(self.job.work.copies.in_shards(taken.number, shards)),
+                "",
+                shards,
+            ),
             self.now,
-            "",
-            shards,
         )
         self.settle()
 
@@ -397,14 +406,16 @@ class PushingWorld:
             return
         if self.fixing is None:
             self.fixing = {}
-            self.job.checkpoint_begun(self.now)
+            self.job.on(events.CheckpointBegun(), self.now)
         elif len(self.fixing) < len(self.servers):
             at = ServerId(len(self.fixing))
             self.fixing[at] = self.servers[at].held
         else:
             self.number += 1
-            self.job.checkpoint_fixed(self.now)
-            self.job.checkpoint_taken(Taken(self.number, 0, 0, 0.0), False, self.now)
+            self.job.on(events.CheckpointFixed(), self.now)
+            self.job.on(
+                events.CheckpointTaken(events.Taken(self.number, 0, 0, 0.0), False), self.now
+            )
             kept = {each.number for each in self.job.checkpoints.kept.all}
             self.taken[self.number] = list(self.fixing.values())
             for at, held in self.fixing.items():

@@ -6,7 +6,7 @@ from collections import Counter
 
 from shoal.config.job import JobConfig
 from shoal.master.calls.server_work import _begin_move
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     Instruction,
     MoveSlots,
@@ -14,9 +14,10 @@ from shoal.master.job.instructions import (
     TakeCheckpoint,
     TerminateProcess,
 )
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.job.members.members import ProcessState
 from shoal.master.job.moves.moves import Moving
-from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.phases import Phase
@@ -51,9 +52,9 @@ class RandomCourse(RandomJob):
         self.job = job
         job.listen(self._told)
 
-    def _told(self, event: Event) -> None:
-        self.events.append(event)
-        self.follower.replay([plain(event)])
+    def _told(self, entry: Entry) -> None:
+        self.events.append(entry)
+        self.follower.replay([plain(entry)])
 
     @property
     def over(self) -> bool:
@@ -88,43 +89,43 @@ class RandomCourse(RandomJob):
 
     def _scale(self) -> None:
         if self.draw.random() < 0.1:
-            self.job.scale(self.draw.randint(1, 4), self.now)
+            self.job.on(events.WorkersWanted(self.draw.randint(1, 4)), self.now)
 
     def _scale_servers(self) -> None:
         if self.draw.random() < 0.15:
             servers = self.draw.randint(1, 4)
-            self.job.check_servers(servers, self.now)
-            self.job.scale_servers(servers, "", self.now)
+            self.job.check_servers(servers)
+            self.job.on(events.ServersWanted(servers), self.now)
 
     def _move(self) -> None:
         job, stage = self.job, self.job.moves._stage
         if self._settles:
             if self._settles.pop(0):
-                job.move_ended(-1, 0, 0, 0.0, 0.0, self.now)
+                job.on(events.MoveEnded(), self.now)
             else:
-                job.move_failed("the master was started again", self.now)
+                job.on(events.MoveFailed("the master was started again"), self.now)
         elif stage is Moving.IDLE and self._moves:
             _begin_move(self._moves.pop(0), job, self.now)
         elif stage is Moving.BEGUN and self.draw.random() < 0.3:
-            job.move_failed("a server died meanwhile", self.now)
+            job.on(events.MoveFailed("a server died meanwhile"), self.now)
         elif stage is Moving.BEGUN and not (job.ended or job.members.fencing):
-            job.move_committed(self.now)
+            job.on(events.MoveCommitted(), self.now)
             self.seen["moved"] += 1
         elif stage is Moving.SETTLING:
-            job.move_ended(5, 5, 5, 1.0, 0.1, self.now)
+            job.on(events.MoveEnded(5, 5, 5, 1.0, 0.1), self.now)
 
     def _checkpoint(self) -> None:
         if not self._checkpoints:
             return
         if self.job.checkpoints._ordered:
-            self.job.checkpoint_begun(self.now)
+            self.job.on(events.CheckpointBegun(), self.now)
         elif self.draw.random() < 0.3:
-            self.job.checkpoint_failed("no room", self._checkpoints.pop(0), self.now)
+            self.job.on(events.CheckpointFailed("no room", self._checkpoints.pop(0)), self.now)
         else:
-            self.job.checkpoint_fixed(self.now)
+            self.job.on(events.CheckpointFixed(), self.now)
             self.seen["taken"] += 1
-            taken = Taken(self.seen["taken"], self.version, 1, 0.1, f"n{self.seen['taken']}")
-            self.job.checkpoint_taken(taken, self._checkpoints.pop(0), self.now)
+            taken = events.Taken(self.seen["taken"], self.version, 1, 0.1, f"n{self.seen['taken']}")
+            self.job.on(events.CheckpointTaken(taken, self._checkpoints.pop(0)), self.now)
 
     def _drain(self) -> None:
         servers = self._servers()
@@ -145,25 +146,25 @@ class RandomCourse(RandomJob):
         for server, member in list(self.job.members.servers.items()):
             if self.draw.random() < 0.1:
                 told = LastPush(worker, incarnation, self.draw.randint(0, 5), 0, 0)
-                self.job.worker_met(server, member.incarnation, told, self.now)
+                self.job.on(events.WorkerMet(server, member.incarnation, told), self.now)
 
     def _replace(self) -> None:
         alive = ProcessState.ALIVE
         there = [each for each in self.job.members.workers.values() if each.state is alive]
         if there and self.draw.random() < 0.03:
             member = self.draw.choice(there)
-            self.job.worker_replaced(member.id, member.incarnation, "slow", self.now)
+            self.job.on(events.WorkerReplaced(member.id, member.incarnation, "slow"), self.now)
 
     def _process_waits(self) -> None:
         if self.running and self.draw.random() < 0.1:
             start = self.draw.choice(sorted(self.running, key=str))
-            self.job.process_waits(start, "room", self.now, error=self.draw.random() < 0.2)
+            self.job.on(Waiting(start, "room", error=self.draw.random() < 0.2), self.now)
 
     def _new_master(self) -> None:
         if self.draw.random() < 0.02:
             self.seen["masters"] += 1
             self._take_over(self.follower)
-            self.job.master_restarted(self.now)
+            self.job.on(events.MasterRestarted(), self.now)
 
     def _resume(self) -> None:
         self.seen["resumed"] += 1
@@ -179,7 +180,7 @@ class RandomCourse(RandomJob):
         newest = restored.number if restored is not None else 0
         given_up = [each.number for each in kept if each.number > newest]
         token = f"t{len(self.job.resumptions)}"
-        self.job.resumed(token, changes, restored, given_up, [], self.now)
+        self.job.on(events.Resumed(token, changes, restored, given_up, []), self.now)
 
     CHOICES = (
         *RandomJob.CHOICES * 2,

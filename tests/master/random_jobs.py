@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import json
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from google.protobuf.message import Message
 
 from shoal.config.job import START_SECONDS, JobConfig
+from shoal.master.job.events import (
+    GradientOffered,
+    JobBegun,
+    JobStopped,
+    ProcessFailed,
+    ProtectionChanged,
+    ServerRegistered,
+    ServersConfirmed,
+    TaskAheadWanted,
+    TaskReported,
+    UpdateApplied,
+    WorkerFenced,
+    WorkerRegistered,
+)
 from shoal.master.job.heard import HEARD
 from shoal.master.job.instructions import (
     ApplyUpdate,
@@ -25,7 +38,8 @@ from shoal.master.job.instructions import (
 )
 from shoal.master.job.members.members import ProcessState
 from shoal.master.job.updates import Gradient
-from shoal.master.journal.events import Event, RecordedJob
+from shoal.master.journal.events import Entry, RecordedJob
+from shoal.master.journal.records import entry_of, payload_of
 from shoal.master.work import outcomes
 from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.failures import Failure
@@ -39,7 +53,7 @@ from tests.master.strategies import confirm, exited
 HEARD_AGAIN = {
     *("_stage_seconds", "throughput", "loss", "_instructions"),
     *("_joined", "_decided", "_blocks", "_steps_per_epoch", "_sought"),
-    *("_note", "_inside", "_replaying", "_progressed", "_stepped", "_waiting", "_told_version"),
+    *("_handlers", "_note", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
 """What a new master learns by itself, by the names of the fields, beside those of HEARD."""
 
@@ -101,7 +115,7 @@ class RandomJob:
     """A job and its world: processes that start, speak, lie silent, die, and are fenced."""
 
     def __init__(self, config: JobConfig, seed: int) -> None:
-        self.events: list[Event] = []
+        self.events: list[Entry] = []
         self.job = RecordedJob(config, self.events.append)
         self.draw = random.Random(seed)
         self.now = 1.0
@@ -117,9 +131,9 @@ class RandomJob:
         """Live on with another job, which is new too; its own listener hears first."""
         note = job._note
 
-        def told(event: Event) -> None:
-            note(event)
-            self.events.append(event)
+        def told(entry: Entry) -> None:
+            note(entry)
+            self.events.append(entry)
 
         job.listen(told)
         self.job = job
@@ -128,7 +142,7 @@ class RandomJob:
         """One thing happens; a call that is refused is among the things."""
         self.now += self.draw.random()
         if self.job.members.workers[WorkerId(0)].state == ProcessState.PLANNED:
-            self.job.begin(self.now)
+            self.job.on(JobBegun(), self.now)
         else:
             self.happens()
         for each in self.job.take_instructions():
@@ -161,9 +175,11 @@ class RandomJob:
     def _register(self) -> None:
         start = self.draw.choice(sorted(self.running, key=str) or [Start(WorkerId(9), 0)])
         if isinstance(start.process, ServerId):
-            self.job.server_registered(start.process, start.incarnation, f"host:{start}", self.now)
+            self.job.on(
+                ServerRegistered(start.process, start.incarnation, f"host:{start}"), self.now
+            )
         else:
-            self.job.worker_registered(start.process, start.incarnation, self.now)
+            self.job.on(WorkerRegistered(start.process, start.incarnation), self.now)
 
     def _ask(self) -> None:
         worker, incarnation = self._any_worker()
@@ -175,7 +191,7 @@ class RandomJob:
         worker, incarnation = self._any_worker()
         task = self.job.leases.held(worker)
         if not self.job.config.sync:
-            self.job.task_ahead_wanted(worker, incarnation, task.id if task else 1, self.now)
+            self.job.on(TaskAheadWanted(worker, incarnation, task.id if task else 1), self.now)
 
     def _beat(self) -> None:
         worker, incarnation = self._any_worker()
@@ -185,10 +201,14 @@ class RandomJob:
             self.done[worker] = self.draw.randint(self.done.get(worker, 0), task.records)
         self.clock[worker] = self.clock.get(worker, 0) + self.draw.randrange(3)
         self.job.clock_reported(worker, incarnation, self.clock[worker], self.now)
-        beat = outcomes.Heartbeat(
-            task.id if task else 0, self.done.get(worker, 0), self.version, 0.5, 1
+        beat = pb.HeartbeatRequest(
+            task=task.id if task else 0,
+            records_done=self.done.get(worker, 0),
+            version=self.version,
+            loss=0.5,
+            loss_batches=1,
+            acknowledged=self._acknowledged(),
         )
-        beat = replace(beat, acknowledged=self._acknowledged())
         self.job.heartbeat(worker, incarnation, beat, self.now)
 
     def _acknowledged(self) -> int:
@@ -206,12 +226,12 @@ class RandomJob:
             gradient = Gradient(worker, incarnation, self.gradients)
             update -= self.draw.random() < 0.1  # a late one
             done = self.draw.randint(0, task.records)
-            self.job.gradient_offered(gradient, update, task.id, done, self.now)
+            self.job.on(GradientOffered(gradient, update, task.id, done), self.now)
 
     def _update(self) -> None:
         if self.updates:
             self.version += 1
-            self.job.update_applied(self.updates.popleft(), self.version, self.now)
+            self.job.on(UpdateApplied(self.updates.popleft(), self.version), self.now)
 
     def _report(self) -> None:
         worker, incarnation = self._any_worker()
@@ -253,17 +273,15 @@ class RandomJob:
             done = self.draw.randint(0, task.records - 1)
             trained = outcomes.Trained(done, self.draw.choice((done, task.records)))
         task_id = task.id if task is not None else self.draw.randrange(9)
-        self.job.task_reported(
-            *(worker, incarnation, task_id, outcome, self.version, self.now, trained),
-            acknowledged=self._acknowledged(),
-        )
+        said = outcome, self.version, trained, self._acknowledged()
+        self.job.on(TaskReported(worker, incarnation, task_id, *said), self.now)
         self.done.pop(worker, None)  # one leased ahead is at work now
 
     def _exit(self, start: Start) -> None:
         self.running.discard(start)
         # By a signal, or of itself, which may be held against its records.
         end = self.draw.choice(({}, {}, {"code": 3, "signal_number": None}))
-        self.job.process_exited(exited(start.process, start.incarnation, **end), self.now)
+        self.job.on(exited(start.process, start.incarnation, **end), self.now)
 
     def _worker_dies(self) -> None:
         if self.draw.random() < 0.3:
@@ -282,7 +300,7 @@ class RandomJob:
             else AppliedPush(1, task.id if task else 0, self.draw.randint(0, 10))
             for _ in self.job.members.servers
         ]
-        self.job.fenced(fence.worker, fence.incarnation, pushes, self.now)
+        self.job.on(WorkerFenced(fence.worker, fence.incarnation, pushes), self.now)
 
     def _wait(self) -> None:
         if self.draw.random() < 0.05:
@@ -293,7 +311,7 @@ class RandomJob:
         if self.draw.random() < 0.1:
             worker, incarnation = self._any_worker()
             failure = Failure.internal("no more", "Traceback")
-            self.job.process_failed(Start(worker, incarnation), failure, self.now)
+            self.job.on(ProcessFailed(Start(worker, incarnation), failure), self.now)
 
     def _protection(self) -> None:
         server = ServerId(self.draw.randrange(len(self.job.members.servers)))
@@ -301,18 +319,18 @@ class RandomJob:
         absences = member.absences + self.draw.randrange(2)
         seconds = member.absent_seconds + self.draw.random()
         why = self.draw.choice(("", "its log is lost", "no log was begun"))
-        self.job.protection_changed(server, absences, seconds, why, self.now)
+        self.job.on(ProtectionChanged(server, absences, seconds, why), self.now)
 
     def _confirm(self) -> None:
         if self.job.phases.phase == Phase.CONFIRMING:
             if self.draw.random() < 0.2:
-                self.job.servers_confirmed([None for _ in self.job.members.servers], self.now)
+                self.job.on(ServersConfirmed([None for _ in self.job.members.servers]), self.now)
             else:
                 confirm(self.job, self.now)
 
     def _end(self) -> None:
         if self.draw.random() < 0.01:
-            self.job.stop("enough", self.now)
+            self.job.on(JobStopped("enough"), self.now)
 
     CHOICES: ClassVar[tuple[Callable[..., None], ...]] = (
         *[_register] * 3,
@@ -332,6 +350,6 @@ class RandomJob:
     )
 
 
-def plain(event):
+def plain(entry):
     """An event as its text gives it back."""
-    return Event(**json.loads(json.dumps(vars(event))))
+    return entry_of(payload_of(entry))

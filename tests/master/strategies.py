@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shoal.config.job import JobConfig
+from shoal.master.job import events
 from shoal.master.job.job import Job
 from shoal.master.job.members.launcher import Exited
 from shoal.master.work import outcomes
@@ -94,12 +95,12 @@ def register(job: Job, described: outcomes.DataDescribed | None = None) -> None:
 
     That a gradient was pushed is taken for granted: most of these jobs say nothing of pushes.
     """
-    job.begin(0.0)
+    job.on(events.JobBegun(), 0.0)
     pushed(job)
     for server in job.members.servers:
-        job.server_registered(server, 0, f"host:{server.index}", 0.0)
+        job.on(events.ServerRegistered(server, 0, f"host:{server.index}"), 0.0)
     for worker in job.members.workers:
-        job.worker_registered(worker, 0, 0.0)
+        job.on(events.WorkerRegistered(worker, 0), 0.0)
     job.take_instructions()
     if described is not None:
         finish_next(job, w(0), described)
@@ -123,7 +124,7 @@ def finish_next(
 ) -> Task:
     """Take a task and report `outcome` for it."""
     task = take(job, worker, incarnation, now)
-    job.task_reported(worker, incarnation, task.id, outcome, version, now)
+    job.on(events.TaskReported(worker, incarnation, task.id, outcome, version), now)
     confirm(job, now)
     return task
 
@@ -133,4 +134,4 @@ def confirm(job: Job, now: float) -> None:
     if job.phases.phase == Phase.CONFIRMING:
         # Of a later incarnation of every worker: so nothing of an earlier one is missing.
         has = [LastPush(w(index), 1_000_000, 1, 0, 0) for index in range(20)]
-        job.servers_confirmed([has for _ in job.members.servers], now)
+        job.on(events.ServersConfirmed([has for _ in job.members.servers]), now)

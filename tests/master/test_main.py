@@ -24,6 +24,7 @@ from shoal.errors import (
     UserError,
 )
 from shoal.master.__main__ import exit_code_of
+from shoal.master.job.events import JobFailed, JobStopped
 from shoal.master.job.job import Job
 from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import DataDescribed
@@ -71,13 +72,13 @@ def test_two_jobs_of_one_folder_are_refused(tmp_path):
 )
 def test_exit_codes_of_failures(kind, code):
     job = Job(config())
-    job.fail(Failure(kind, "so it is"), 1.0)
+    job.on(JobFailed(Failure(kind, "so it is")), 1.0)
     assert exit_code_of(job) == code
 
 
 def test_exit_codes_of_other_ends():
     stopped = begun(DataDescribed(training=(Source("t", 1),)))
-    stopped.stop("SIGINT", 1.0)
+    stopped.on(JobStopped("SIGINT"), 1.0)
     assert exit_code_of(stopped) == EXIT_INTERRUPTED
     succeeded = begun()
     kinds_until_end(succeeded)

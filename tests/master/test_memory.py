@@ -39,7 +39,8 @@ def test_a_journal_keeps_no_event_in_memory_that_it_has_written(tmp_path):
     written, grown = told_by(f"""
 from pathlib import Path
 from shoal.master.journal import journal as journals
-from shoal.master.journal.events import Event
+from shoal.master.job.events import Noted
+from shoal.master.journal.events import Entry
 from tests.master.strategies import config
 share_heaps()
 journals.SEGMENT_BYTES = 2_000_000
@@ -48,7 +49,7 @@ journal.restore()
 
 def write(events):
     for number in range(events):
-        journal.add(Event("begin", float(number), {{"why": "x" * 1_000}}))
+        journal.add(Entry(Noted("x" * 1_000), float(number)))
         if number % 500 == 499:
             journal.commit()
     journal._packing.submit(int).result()

@@ -14,6 +14,7 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
+from shoal.master.job.events import WorkersWanted
 from shoal.master.job.job import Job
 from shoal.master.job.members.launcher import Started
 from shoal.master.job.server_lifecycle import ServerLifecycle
@@ -230,7 +231,7 @@ def test_a_worker_that_is_not_wanted_any_more_ends_in_its_pause(run, stalled, mo
     member = job.job.members.workers[WorkerId(1)]
     look = job.runner.job.apply
     until("its third incarnation", lambda: look(lambda *_: member.incarnation) == 2)
-    job.runner.job.apply(lambda job, now: job.scale(1, now))
+    job.runner.job.apply(lambda job, now: job.on(WorkersWanted(1), now))
     until("its end", lambda: look(lambda *_: member.exited is not None))
     assert job.runner.job.apply(lambda job, _: not job.ended)
     job.runner.request_stop("enough")

@@ -7,7 +7,7 @@ import pytest
 from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import NAME, TrainedList, trained_list
 from shoal.master.data_index import DataIndex
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.shared_job import SharedJob
 from shoal.master.trained import keep_trained
 from shoal.master.work.outcomes import DataDescribed, Done
@@ -27,17 +27,17 @@ def ended(tmp_path, *, saved=True, **fields):
         job.tick(1.0)
     else:
         finish_next(job, w(0), Done())
-    job.checkpoint_begun(1.0)
-    job.checkpoint_taken(Taken(1, 5, 100, 0.1, "first"), False, 1.0)
+    job.on(events.CheckpointBegun(), 1.0)
+    job.on(events.CheckpointTaken(events.Taken(1, 5, 100, 0.1, "first"), False), 1.0)
     for now in (2.0, 20.0):
         job.tick(now)
         if not job.phases.saves:
             break
-        job.checkpoint_begun(now)
+        job.on(events.CheckpointBegun(), now)
         if saved:
-            job.checkpoint_taken(Taken(2, 9, 100, 0.1, "last"), True, now)
+            job.on(events.CheckpointTaken(events.Taken(2, 9, 100, 0.1, "last"), True), now)
         else:
-            job.checkpoint_failed("the disk is full", True, now)
+            job.on(events.CheckpointFailed("the disk is full", True), now)
     finish_next(job, w(0), Done())  # the export
     confirm(job, 21.0)
     assert job.phases.phase.complete
@@ -70,6 +70,6 @@ def test_it_has_no_sources_where_those_of_the_forerunner_are_not_known(tmp_path,
 
 def test_a_job_that_has_not_succeeded_leaves_none(tmp_path):
     job = begun(DataDescribed(training=(Source("t", 1),)), checkpoint_dir=str(tmp_path))
-    job.stop("SIGINT", 1.0)
+    job.on(events.JobStopped("SIGINT"), 1.0)
     assert told(job, tmp_path) is None
     assert not (tmp_path / NAME).exists()

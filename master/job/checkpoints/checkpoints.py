@@ -13,9 +13,11 @@ from collections.abc import Sequence
 
 from shoal.base.transitions import Transitions
 from shoal.config.job import JobConfig
+from shoal.master.job import events
 from shoal.master.job.checkpoints.drains import Drains
-from shoal.master.job.checkpoints.kept_checkpoints import KeptCheckpoints, Taken
+from shoal.master.job.checkpoints.kept_checkpoints import KeptCheckpoints
 from shoal.master.job.checkpoints.last_checkpoint import LastCheckpoint
+from shoal.master.job.events import Taken
 from shoal.master.job.heard import hears, uses_heard
 from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.state import JobState
@@ -136,9 +138,9 @@ class Checkpoints:
         self._taking = TRANSITIONS.step(self._taking, target)
         self._ordered = False
 
-    def found(self, there: Sequence[Taken]) -> None:
-        """Checkpoints that the job took before its master was started, oldest first."""
-        self.kept.found(there)
+    def found(self, event: events.CheckpointsFound, _: float) -> None:
+        """Checkpoints that the job took before its master was started."""
+        self.kept.found(event.there)
         self._phases.newest_checkpoint = self.kept.newest
 
     def master_restarted(self) -> None:
@@ -177,7 +179,7 @@ class Checkpoints:
         self.drains = Drains()  # who still waits asks again
         self._schedule.begin_anew()
 
-    def begun(self) -> None:
+    def begun(self, _event: events.CheckpointBegun, _: float) -> None:
         """The checkpoint under way has what was trained until now."""
         self._follow_evaluations()
         self._go(Taking.BEGUN)
@@ -185,6 +187,9 @@ class Checkpoints:
         self._work.copies.checkpoint_begun()
         # Only one that is begun after training has all that was trained.
         self._last.begun(self._phases.returns if self._phases.saves else None)
+
+    def fixed(self, event: events.CheckpointFixed, now: float) -> None:
+        """All servers have fixed what they hold: the journal says when."""
 
     def tick(self, now: float) -> None:
         """Have a checkpoint taken if one is due, and all servers are there to take it."""
@@ -260,8 +265,9 @@ class Checkpoints:
         self.tick(now)
         return outcome
 
-    def taken(self, taken: Taken, final: bool, now: float) -> None:
+    def taken(self, event: events.CheckpointTaken, now: float) -> None:
         """A checkpoint is complete; the surplus of older ones goes."""
+        taken = event.taken
         self._go(Taking.IDLE)
         for member in self._members.servers.values():
             member.wants_checkpoint = False  # until it says so again
@@ -277,7 +283,7 @@ class Checkpoints:
         copies = self._work.copies
         copies.checkpoint_taken(taken.number, [each.number for each in self.kept.all])
         self._work.taken_back.clear()
-        if final and self._last.has_all(self._phases.returns):
+        if event.final and self._last.has_all(self._phases.returns):
             self._phases.saved(now)
         self._yields = True
         self.tick(now)
@@ -286,18 +292,28 @@ class Checkpoints:
         self.kept.add(taken)
         self._phases.newest_checkpoint = self.kept.newest
 
-    def recovered(self, taken: Taken, base: int, replayed: int, now: float) -> None:
-        """As `Job.checkpoint_recovered`."""
-        what = f"checkpoint {base}" if base else "the beginning"
-        self._record.note(
-            now,
-            f"checkpoint {taken.number} was made of {what} and {replayed} updates of the log",
-        )
-        self._keep(taken)
-        self._work.copies.checkpoint_recovered(taken.number)
+    def recovered(self, event: events.CheckpointRecovered, now: float) -> None:
+        """A checkpoint was made of an older one and the log after it."""
+        number, replayed = event.taken.number, event.replayed
+        what = f"checkpoint {event.base}" if event.base else "the beginning"
+        said = f"checkpoint {number} was made of {what} and {replayed} updates of the log"
+        self._record.note(now, said)
+        self._keep(event.taken)
+        self._work.copies.checkpoint_recovered(number)
 
-    def failed(self, reason: str, final: bool, now: float) -> None:
+    def refuse(self, event: events.CheckpointRefused, now: float) -> None:
+        """A server finds its shard damaged. Raises WireError."""
+        registered = self._members.server_calls(event.server, event.incarnation).registered
+        newest = self.kept.newest if self.kept.all else None
+        over = self._phases.phase.ended or self.refused is not None
+        if not over and not registered and newest == event.number:
+            self.refused = event.number, event.why
+            text = f"warning: checkpoint {event.number} is refused: {event.why}"
+            self._record.note(now, text)
+
+    def failed(self, event: events.CheckpointFailed, now: float) -> None:
         """The checkpoint under way could not be taken; the job goes on without it."""
+        reason = event.reason
         self._go(Taking.IDLE)
         self._asked_after = now + RETRY_SECONDS
         self.failures += 1
@@ -309,7 +325,7 @@ class Checkpoints:
         )
         # Where nothing else will have the model, the storage gets the patience that data has.
         only = self._phases.giving_up is not None or not self._exports
-        given_up = final and self._last.failed(now, only=only)
+        given_up = event.final and self._last.failed(now, only=only)
         if given_up and self._last.has_all(self._phases.returns):
             self._phases.saved(now, lacks=reason)
         self._yields = True

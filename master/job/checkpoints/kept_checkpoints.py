@@ -6,24 +6,9 @@ Owns the policy of --keep-checkpoint-max. When one is taken is checkpoints.py's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from shoal.master.job.events import Taken
 from shoal.master.work.ids import ServerId
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A checkpoint that is complete.
-
-    bytes: of all its files. seconds: it took. nonce: of the attempt to take it, which tells
-    it from another of the same number.
-    """
-
-    number: int
-    version: int
-    bytes: int
-    seconds: float
-    nonce: str = ""
 
 
 class KeptCheckpoints:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from shoal.master.job.events import Event
 from shoal.master.work.ids import Start
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -25,8 +26,7 @@ class Started:
     pid: int | None
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Event[None]):
     """A process cannot run yet, and why, in words. error: for something else than room."""
 
     start: Start
@@ -34,8 +34,7 @@ class Waiting:
     error: bool = False
 
 
-@dataclass(frozen=True)
-class Exited:
+class Exited(Event[None]):
     """A process is gone.
 
     code: its exit code, None if a signal ended it.

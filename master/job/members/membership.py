@@ -6,9 +6,13 @@ is for worker_lifecycle.py, server_lifecycle.py and supervisor.py to decide. No 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shoal.config.job import JobConfig
+from shoal.master.job import events
 from shoal.master.job.heard import hears
 from shoal.master.job.members.members import ProcessState, ServerMember, WorkerMember
+from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -188,16 +192,16 @@ class Membership:
         return member
 
     def register_server(
-        self, server: ServerId, incarnation: int, address: str, now: float
+        self, event: events.ServerRegistered, now: float
     ) -> tuple[ServerMember, bool]:
         """Note where a server listens; also returns whether it has registered before.
 
         Raises WireError as `server_calls` does.
         """
-        member = self.server_calls(server, incarnation)
+        member = self.server_calls(event.server, event.incarnation)
         again = member.state == ProcessState.ALIVE
         member.state = ProcessState.ALIVE
-        member.address, member.answered = address, now
+        member.address, member.answered = event.address, now
         return member, again
 
     def server_calls(self, server: ServerId, incarnation: int) -> ServerMember:
@@ -238,6 +242,17 @@ class Membership:
         self._longest_step = max(self._longest_step, longest)
         slow = seconds > max(SLOW_SECONDS, LIMIT_FACTOR * self._longest_step)
         member.slow_at = what if slow else ""
+
+    def overdue(self, now: float) -> Iterator[events.Event[None]]:
+        """The events of the members that are silent, hung or late."""
+        for worker, reason in self.silent_workers(now):
+            yield events.TakenForDead(worker.id, worker.incarnation, reason)
+        for server in self.hung_servers(now):
+            yield events.ServerHung(server.id, server.incarnation)
+        for server in self.late_servers(now):
+            doing = f"it was to {server.progress.what}; " if server.progress.what else ""
+            late = f"{server.id} did not get ready in time; {doing}see its log"
+            yield events.JobFailed(Failure.internal(late))
 
     def silent_workers(self, now: float) -> list[tuple[WorkerMember, str]]:
         """Workers not heard of for too long, each with the reason in words."""

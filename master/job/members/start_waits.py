@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from shoal.config.groups.kubernetes import START_ERROR_SECONDS
 from shoal.config.job import JobConfig
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.job.members.members import ProcessState, ServerMember, WorkerMember
 from shoal.master.job.members.membership import Membership
 from shoal.master.work.failures import Failure
@@ -41,15 +42,16 @@ class StartWaits:
         self._waits.clear()
         self._came.clear()
 
-    def waits(self, start: Start, why: str, error: bool, now: float) -> None:
+    def waits(self, waiting: Waiting, now: float) -> None:
         """A process cannot run yet."""
+        start = waiting.start
         before = self._waits.get(start.process)
-        since, failing = now, now if error else None
+        since, failing = now, now if waiting.error else None
         if before is not None and before.start == start:
             since = before.since
-            if error and before.failing is not None:
+            if waiting.error and before.failing is not None:
                 failing = before.failing
-        self._waits[start.process] = _Wait(start, since, why, failing)
+        self._waits[start.process] = _Wait(start, since, waiting.why, failing)
 
     def came(self, process: ProcessId) -> None:
         """A process is there."""

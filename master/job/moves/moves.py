@@ -18,6 +18,7 @@ import numpy as np
 from shoal.base.transitions import Transitions
 from shoal.base.words import counted, size
 from shoal.config.job import JobConfig
+from shoal.master.job import events
 from shoal.master.job.heard import hears
 from shoal.master.job.instructions import (
     Instruction,
@@ -156,14 +157,14 @@ class Moves:
                 "have one, stop the job and go on with --resume, --servers 1 and --log-place=file",
             )
 
-    def want_servers(self, count: int, why: str, now: float) -> None:
-        """From now on so many servers are wanted."""
-        self.servers_wanted = count
+    def want_servers(self, event: events.ServersWanted, now: float) -> None:
+        """So many servers are wanted from now on."""
+        self.servers_wanted = event.servers
         self.ordered = None  # by what was wanted before
         self._spreading = self._next is not None or not self._equal()
         self._tries = 0
-        reason = f": {why}" if why else ""
-        self._record.note(now, f"{counted(count, 'server')} from now on{reason}")
+        reason = f": {event.why}" if event.why else ""
+        self._record.note(now, f"{counted(event.servers, 'server')} from now on{reason}")
         self._have_joiners(now)
         if not self.begun_or_settling:
             self._dismiss()
@@ -214,13 +215,13 @@ class Moves:
         self.departures.refuse(start)
         return False
 
-    def want_table(self, table: pb.RoutingTable, why: str, now: float) -> None:
+    def want_table(self, event: events.TableWanted, now: float) -> None:
         """Slots are to be where this table says."""
         self._spreading = False
         self.ordered = None
-        self._wanted = Routing.from_message(table)
+        self._wanted = Routing.from_message(event.table)
         self._tries = 0
-        self._record.note(now, why)
+        self._record.note(now, event.why)
 
     def _table(self, owners: np.ndarray, servers: int, absent: Sequence[int] = ()) -> Routing:
         dense = min(servers, self.servers_wanted, *absent)
@@ -311,12 +312,13 @@ class Moves:
         """The move that was about to begin does not: meanwhile rows have to stay."""
         self.ordered = None
 
-    def begun(self, table: pb.RoutingTable) -> None:
-        """Rows begin to move."""
-        self._next = Routing.from_message(table)
+    def begun(self, event: events.MoveBegun, _: float) -> int:
+        """Rows begin to move; returns the number of this attempt."""
+        self._next = Routing.from_message(event.table)
         self.attempt += 1
         self._with = self._alive()
         self._go(Moving.BEGUN)
+        return self.attempt
 
     def _alive(self) -> list[Start]:
         there = self._members.servers_and_joining
@@ -346,31 +348,27 @@ class Moves:
         # More may be wanted by now than when the move began.
         self._have_joiners(now)
 
-    def ended(
-        self, slots: int, rows: int, moved: int, seconds: float, paused: float, now: float
-    ) -> None:
-        """All servers know that the move is over. moved: bytes.
-
-        slots: -1 of a move that an earlier master decided.
-        """
+    def ended(self, event: events.MoveEnded, now: float) -> None:
+        """All servers know that the move is over."""
         self._go(Moving.IDLE)
         self._tries = 0
         self.count += 1
         self.wants_checkpoint = True
         self._dismiss()
-        if slots == 0:
+        if event.slots == 0:
             self._record.note(now, "servers leave; they had no rows any more")
             return
-        if slots < 0:
+        if event.slots < 0:
             self._record.note(now, "rows have moved; how many the master before this one knew")
             return
         self._record.note(
             now,
-            f"{slots:,} of {self.routing.owners.size:,} slots have moved, {rows:,} rows and "
-            f"{size(moved)}, in {seconds:.1f} s; no push was taken for {paused * 1000:.0f} ms",
+            f"{event.slots:,} of {self.routing.owners.size:,} slots have moved, {event.rows:,} "
+            f"rows and {size(event.size)}, in {event.seconds:.1f} s; no push was taken for "
+            f"{event.paused * 1000:.0f} ms",
         )
 
-    def failed(self, why: str, now: float) -> None:
+    def failed(self, event: events.MoveFailed, now: float) -> None:
         """The move was given up, and all servers know it: the table stays."""
         leaving = () if self._next is None else self._next.absent
         self._next = None
@@ -382,7 +380,7 @@ class Moves:
         self.failures += 1
         self._tries += set(self._with) <= set(self._alive())
         self._after = now + doubled_seconds(max(1, self._tries), *RETRY_SECONDS)
-        said = f"warning: rows could not be moved, and stay where they are: {why}"
+        said = f"warning: rows could not be moved, and stay where they are: {event.why}"
         # One that is not started again is of no use for another try.
         gone = any(each.state is ProcessState.DEAD for each in self._members.joining.values())
         if self._tries < TRIES and not gone:

@@ -6,11 +6,12 @@ about to come or to go, and how fast they did. What follows from it is worker_se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.config.options import JobOptions
+from shoal.master.job.events import Autoscaled, Event, Noted
 from shoal.master.job.heard import hears
 from shoal.master.job.members.members import ProcessState, WorkerMember
 from shoal.master.job.members.membership import Membership
@@ -63,6 +64,23 @@ class Autoscaler:
         """Whether the job has not said so already, where it only says what it would do."""
         said, self._said = self._said, found.workers
         return said != found.workers
+
+    def due(
+        self,
+        members: Membership,
+        steps_left: Callable[[], float | None],
+        now: float,
+        allowed: int | None,
+    ) -> Iterator[Event[None]]:
+        """The event of a proposal of `look` that is to be followed, or told."""
+        wanted, found = members.workers_wanted, self.look(members, steps_left, now, allowed)
+        if found is None or found.workers == wanted:
+            return
+        if self.acts:
+            yield Autoscaled(found.workers, found.why, self.search.state())
+        elif self.is_news(found):
+            change = f"from {wanted} to {found.workers}"
+            yield Noted(f"the number of workers would go {change}: {found.why}")
 
     def restart(self) -> None:
         """The number of workers was changed by the user."""

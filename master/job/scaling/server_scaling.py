@@ -8,14 +8,17 @@ placement.py's. Servers are not taken away: rows that have grown stay.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shoal.base.words import size
+from shoal.config.budget import Budget
 from shoal.config.options import JobOptions
+from shoal.master.job.events import Event, Noted, ServersWanted
 from shoal.master.job.heard import hears
 from shoal.master.job.members.members import ServerMember
 from shoal.master.job.members.membership import Membership
+from shoal.master.job.moves.moves import Moves
 
 FULL = 0.8
 """Of the memory that a server may have: more is about to be too much. While rows move away, what
@@ -60,6 +63,27 @@ class ServerScaler:
         """Whether the job has not said so already, where it only says what it would do."""
         said, self._said = self._said, found.servers
         return said != found.servers
+
+    def due(
+        self,
+        members: Membership,
+        moves: Moves,
+        forecast: Callable[[int], int],
+        budget: Budget,
+        now: float,
+    ) -> Iterator[Event[None]]:
+        """The event of a proposal of `look` that is to be followed, or told."""
+        found = self.look(members, forecast, now, len(moves.routing.absent), moves.count)
+        if found is None:
+            return
+        resource = budget.lacks(members.workers_wanted, found.servers)
+        if self.acts and not resource:
+            yield ServersWanted(found.servers, found.why)
+        elif self.is_news(found):
+            change = f"from {moves.servers_wanted} to {found.servers}"
+            told = f"the number of servers would go {change}: {found.why}"
+            limit = f"warning: --max-{resource} allows no further server, and {found.why}"
+            yield Noted(limit if resource else told)
 
     def look(
         self,

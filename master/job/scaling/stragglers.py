@@ -7,9 +7,10 @@ to say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from shoal.master.job.events import Event, Noted, WorkerReplaced
 from shoal.master.job.heard import hears
 from shoal.master.job.members.membership import Membership
 from shoal.master.job.scaling.autoscaling import IN_TRAINING, trains
@@ -51,6 +52,15 @@ class Stragglers:
     def replaced(self, worker: WorkerId) -> None:
         """A worker was replaced, or the job has said that it would be: it is so once."""
         self._over.add(worker)
+
+    def due(self, members: Membership, now: float, *, acts: bool) -> Iterator[Event[None]]:
+        """The event of the worker to replace. acts: it is, and not only told."""
+        found = self.look(members, now)
+        if found is not None and acts:
+            yield WorkerReplaced(found.worker, found.incarnation, found.why)
+        elif found is not None:
+            self.replaced(found.worker)
+            yield Noted(f"{found.worker} would be replaced: {found.why}")
 
     def look(self, members: Membership, now: float) -> Straggler | None:
         """The worker to replace now, if any. To be asked while the job trains."""

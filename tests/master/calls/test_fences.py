@@ -7,6 +7,7 @@ import pytest
 from shoal.master.calls.fences import Fences, Said
 from shoal.master.calls.server_work import ServerWork
 from shoal.master.calls.servers import Place, ServerConnections
+from shoal.master.job.events import ServerRegistered
 from shoal.master.job.instructions import FenceWorker
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.accounts.applied import AppliedPush
@@ -163,9 +164,9 @@ def test_a_server_that_comes_back_when_all_have_answered_is_asked_again(servers)
 def test_the_job_takes_no_answer_of_an_incarnation_that_is_over():
     job = begun(DataDescribed(training=(Source("t", 20),)), servers="2")
     task = take(job, w(0))
-    job.process_exited(exited(w(0)), 1.0)
-    job.process_exited(exited(ServerId(1)), 1.0)
-    job.server_registered(ServerId(1), 1, "host:9", 2.0)
+    job.on(exited(w(0)), 1.0)
+    job.on(exited(ServerId(1)), 1.0)
+    job.on(ServerRegistered(ServerId(1), 1, "host:9"), 2.0)
     work = ServerWork(SharedJob(job, clock=lambda: 3.0), threading.Event())
     fence, member = FenceWorker(w(0), 0), job.members.workers[w(0)]
     said = {ServerId(each): Said(0, AppliedPush(10, task.id, 10)) for each in range(2)}

@@ -8,6 +8,7 @@ import pytest
 from shoal.master.calls.move_slots import Moved, SlotMover
 from shoal.master.calls.server_work import ServerWork
 from shoal.master.calls.servers import Place
+from shoal.master.job.events import MoveBegun, MoveCommitted, MoveEnded
 from shoal.master.job.moves.moves import Moving
 from shoal.master.journal.journal import JournalError, StalledError
 from shoal.master.shared_job import SharedJob
@@ -42,8 +43,8 @@ def moving():
 
 
 def methods(world):
-    names = [event.method for event in world.events]
-    return names[names.index("move_begun") :]
+    names = [type(entry.event) for entry in world.events]
+    return names[names.index(MoveBegun) :]
 
 
 def test_a_move_waits_for_a_journal_that_cannot_be_written_for_a_while(moving):
@@ -56,7 +57,7 @@ def test_a_move_waits_for_a_journal_that_cannot_be_written_for_a_while(moving):
     does.commit = commit
     assert move()
     assert world.job.phases.phase is Phase.TRAINING
-    assert methods(world) == ["move_begun", "move_committed", "move_ended"]
+    assert methods(world) == [MoveBegun, MoveCommitted, MoveEnded]
 
 
 def test_a_move_is_decided_though_the_journal_fails_to_write_so(moving):
@@ -69,7 +70,7 @@ def test_a_move_is_decided_though_the_journal_fails_to_write_so(moving):
 
     does.commit = commit
     move()
-    assert methods(world) == ["move_begun", "move_committed", "move_ended"]
+    assert methods(world) == [MoveBegun, MoveCommitted, MoveEnded]
 
 
 def test_a_server_whose_memory_did_not_do_is_told_again_that_a_move_is_over(caplog):

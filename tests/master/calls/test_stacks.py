@@ -6,6 +6,7 @@ import pytest
 
 from shoal.base.stacks import process_stacks
 from shoal.master.calls.stacks import Stacks
+from shoal.master.job.events import JobBegun
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId, Start
@@ -86,7 +87,7 @@ def test_who_does_not_answer_is_told_beside_the_others(asked):
     assert found["ps-0"].threads
     assert found["worker-1"].problem == "no heartbeat within 0.05 s"
     # Neither is a stale answer taken for that to a later question.
-    job.process_exited(exited(w(1)), 3.0)
+    job.on(exited(w(1)), 3.0)
     (gone,) = stacks.of("worker", 1)
     assert (gone.process, gone.threads) == ("worker-1", 0)
     assert gone.problem in ("it has ended", "it is being started", "it was not started yet")
@@ -121,7 +122,7 @@ def test_a_process_that_the_job_does_not_have_is_refused(asked):
 
 def test_what_is_being_started_is_not_asked():
     job = Job(config())
-    job.begin(0.0)
+    job.on(JobBegun(), 0.0)
     stacks = Stacks(SharedJob(job), patience=60.0)
     master, server, *_ = stacks.of()
     assert not master.problem

@@ -16,6 +16,7 @@ from kubernetes import client
 from shoal.master.cluster import job_objects
 from shoal.master.cluster.job_objects import JobObjects, look_after
 from shoal.master.in_cluster import _wanted, left_running
+from shoal.master.job.events import WorkersWanted
 from shoal.master.job.job import Job
 from shoal.proto.values.routing import Routing
 from tests.master.api_server import Answers, served
@@ -113,7 +114,7 @@ def test_new_pods_are_made_for_the_workers_of_now():
     """A half of the workers has a high priority, of those that are wanted when the pod is made."""
     job = Job(config(workers="2"))
     assert _wanted(job, 0.0)[0] == 2
-    job.scale(6, 0.0)
+    job.on(WorkersWanted(6), 0.0)
     assert _wanted(job, 0.0) == (6, 1)
 
 

@@ -22,6 +22,7 @@ from shoal.master.figures.kubeflow import (
     TrainJobReports,
     progress,
 )
+from shoal.master.job.events import JobStopped
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
@@ -202,7 +203,7 @@ def test_a_job_that_fails_is_never_complete():
     assert job.look(progress) is None
     job.apply(begin)
     job.apply(lambda job, _: finish_next(job, w(0), Done(), version=2))
-    job.apply(lambda job, now: job.stop("enough", now))
+    job.apply(lambda job, now: job.on(JobStopped("enough"), now))
     status = job.look(progress)
     assert status["progressPercentage"] == 25
     assert "estimatedRemainingSeconds" not in status

@@ -23,7 +23,6 @@ from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,
-    Heartbeat,
     MetricsComputed,
     StatesComputed,
 )
@@ -208,7 +207,9 @@ def test_a_sample_is_of_all_servers_and_the_evaluations_are_those_not_known():
         )
         job.servers.answered(server, status)
     task = take(job, w(0))
-    beat = Heartbeat(task.id, 5, version=6, loss=0.5, loss_batches=1, learning_rate=0.25)
+    beat = pb.HeartbeatRequest(
+        task=task.id, records_done=5, version=6, loss=0.5, loss_batches=1, learning_rate=0.25
+    )
     job.heartbeat(w(0), 0, beat, 2.0)
     sample = sample_of(job, 2.0)
     assert sample | {"samples_per_second": None} == {

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shoal.master.job.events import TaskAheadWanted, TaskReported, WorkerFenced, WorkerRegistered
 from shoal.master.job.instructions import Assignment, Finished
 from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.accounts.ledger import Ledger
@@ -9,7 +10,6 @@ from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,
-    Heartbeat,
     MetricsComputed,
     StatesComputed,
 )
@@ -23,13 +23,13 @@ FOUR = DataDescribed((Source("t", 40),))
 
 
 def ahead(job, worker, held):
-    task = job.task_ahead_wanted(worker, 0, held.id, 1.0)
+    task = job.on(TaskAheadWanted(worker, 0, held.id), 1.0)
     assert isinstance(task, Task)
     return task
 
 
 def report(job, worker, task, outcome=None):
-    job.task_reported(worker, 0, task.id, outcome or Done(), 0, 1.0)
+    job.on(TaskReported(worker, 0, task.id, outcome or Done(), 0), 1.0)
 
 
 def test_it_goes_on_with_it_once_the_one_before_is_reported():
@@ -38,13 +38,13 @@ def test_it_goes_on_with_it_once_the_one_before_is_reported():
     second = ahead(job, w(0), first)
     assert ahead(job, w(0), first) == second  # the answer was lost
     # One that has not begun has none after it, nor one that is over.
-    assert job.task_ahead_wanted(w(0), 0, second.id, 1.0) == Finished()
+    assert job.on(TaskAheadWanted(w(0), 0, second.id), 1.0) == Finished()
     with pytest.raises(WireError, match="does not hold"):
         report(job, w(0), second)
     report(job, w(0), first)
-    assert job.task_ahead_wanted(w(0), 0, first.id, 1.0) == Finished()
+    assert job.on(TaskAheadWanted(w(0), 0, first.id), 1.0) == Finished()
     assert job.leases.held(w(0)) == take(job, w(0)) == second
-    job.heartbeat(w(0), 0, Heartbeat(second.id, 5), 1.0)
+    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=second.id, records_done=5), 1.0)
     assert job.work.ledger.trained_once == 15
     third = ahead(job, w(0), second)
     assert len({first.span, second.span, third.span}) == 3
@@ -54,15 +54,15 @@ def test_a_dead_workers_two_tasks_go_back_each_as_far_as_it_was_not_done():
     job = begun(FOUR, workers="1", servers="2")
     first = take(job, w(0))
     second = ahead(job, w(0), first)
-    job.process_exited(exited(w(0)), 2.0)
-    job.fenced(w(0), 0, [AppliedPush(1, first.id, 5), AppliedPush(2, first.id, 10)], 3.0)
+    job.on(exited(w(0)), 2.0)
+    job.on(WorkerFenced(w(0), 0, [AppliedPush(1, first.id, 5), AppliedPush(2, first.id, 10)]), 3.0)
     assert job.work.ledger == Ledger(total=40, trained_once=5, pending=35)
-    job.worker_registered(w(0), 1, 4.0)
+    job.on(WorkerRegistered(w(0), 1), 4.0)
     again = []
     while job.phases.phase == Phase.TRAINING:
         task = take(job, w(0), incarnation=1)
         again.append(task.span)
-        job.task_reported(w(0), 1, task.id, Done(), 0, 5.0)
+        job.on(TaskReported(w(0), 1, task.id, Done(), 0), 5.0)
     assert len(again) == 4
     assert {len(span) for span in again} == {5, 10}
     assert second.span in again
@@ -75,9 +75,9 @@ def test_the_last_tasks_go_to_who_is_free_first():
     second = ahead(job, w(0), first)
     take(job, w(1))
     # One task is left, for two workers.
-    assert job.task_ahead_wanted(w(1), 0, job.leases.held(w(1)).id, 1.0) == Finished()
+    assert job.on(TaskAheadWanted(w(1), 0, job.leases.held(w(1)).id), 1.0) == Finished()
     report(job, w(0), first)
-    assert job.task_ahead_wanted(w(0), 0, second.id, 1.0) == Finished()
+    assert job.on(TaskAheadWanted(w(0), 0, second.id), 1.0) == Finished()
 
 
 def test_an_evaluation_that_is_due_comes_first():
@@ -88,8 +88,8 @@ def test_an_evaluation_that_is_due_comes_first():
         validation_data="v.csv",
     )
     first = take(job, w(0))
-    job.heartbeat(w(0), 0, Heartbeat(first.id, 5, version=2), 1.0)
-    assert job.task_ahead_wanted(w(0), 0, first.id, 1.0) == Finished()
+    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=2), 1.0)
+    assert job.on(TaskAheadWanted(w(0), 0, first.id), 1.0) == Finished()
     report(job, w(0), first)
     assert take(job, w(0)).kind == pb.EVALUATE
 
@@ -100,11 +100,11 @@ def test_no_task_is_leased_ahead_of_an_evaluation_at_the_end_of_an_epoch():
         DataDescribed((Source("t", 40),), (Source("v", 10),)), epochs=2, validation_data="v.csv"
     )
     task = take(job, w(0))
-    while not isinstance(after := job.task_ahead_wanted(w(0), 0, task.id, 1.0), Finished):
-        job.task_reported(w(0), 0, task.id, Done(), 3, 1.0)
+    while not isinstance(after := job.on(TaskAheadWanted(w(0), 0, task.id), 1.0), Finished):
+        job.on(TaskReported(w(0), 0, task.id, Done(), 3), 1.0)
         task = after
     assert job.work.ledger.trained == 40 - task.records
-    job.task_reported(w(0), 0, task.id, Done(), 4, 1.0)
+    job.on(TaskReported(w(0), 0, task.id, Done(), 4), 1.0)
     assert finish_next(job, w(0), StatesComputed(pb.MetricStates())).kind == pb.EVALUATE
     finish_next(job, w(0), MetricsComputed({}))
     (result,) = job.work.evaluation_results
@@ -127,7 +127,7 @@ def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():
 
 
 def report_and_ask(job, worker, task, held):
-    return job.report_made(worker, 0, task.id, Done(), 0, 1.0, held=held.id)
+    return job.report_made(TaskReported(worker, 0, task.id, Done(), 0), held.id, 1.0)
 
 
 def test_the_one_after_is_leased_with_the_report_as_by_a_call_of_its_own():
@@ -141,7 +141,7 @@ def test_the_one_after_is_leased_with_the_report_as_by_a_call_of_its_own():
         if second is None:
             report(together, w(0), first)
             break
-        third = apart.task_ahead_wanted(w(0), 0, second.id, 1.0)
+        third = apart.on(TaskAheadWanted(w(0), 0, second.id), 1.0)
         answer = report_and_ask(together, w(0), first, second)
         # The last task is not leased ahead: it goes to who is free first.
         assert (answer.task if isinstance(answer, Assignment) else answer) == third

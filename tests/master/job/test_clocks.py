@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.master.job.clocks import Clocks
+from shoal.master.job.events import TaskReported, WorkerFenced
 from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
 from tests.master.strategies import begun, exited, take, w
@@ -42,9 +43,9 @@ def two_in_training(**changes):
 def test_a_dead_worker_stops_counting_at_once_and_its_successor_starts_at_the_slowest():
     job = two_in_training()
     assert job.clock_reported(w(0), 0, 5, 1.0).slowest == 0
-    job.process_exited(exited(w(1)), 2.0)
+    job.on(exited(w(1)), 2.0)
     assert job.clock_reported(w(0), 0, 5, 2.0).slowest == 5
-    job.fenced(w(1), 0, [None], 2.0)
+    job.on(WorkerFenced(w(1), 0, [None]), 2.0)
     take(job, w(1), incarnation=1)
     assert job.clocks.of(w(1)) == 5
     assert job.clock_reported(w(0), 0, 8, 3.0).slowest == 5
@@ -63,7 +64,7 @@ def test_a_worker_counts_between_two_tasks_and_keeps_its_clock():
     job = two_in_training()
     job.clock_reported(w(0), 0, 4, 1.0)
     task = job.task_wanted(w(1), 0, 1.0)
-    job.task_reported(w(1), 0, task.id, Done(), 2, 1.0)
+    job.on(TaskReported(w(1), 0, task.id, Done(), 2), 1.0)
     assert job.clock_reported(w(0), 0, 4, 1.0).slowest == 0
     take(job, w(1))
     assert job.clocks.of(w(1)) == 0
@@ -72,7 +73,7 @@ def test_a_worker_counts_between_two_tasks_and_keeps_its_clock():
 def test_a_worker_that_evaluates_holds_nobody_up():
     job = two_in_training(evaluation_steps=2)
     task = job.task_wanted(w(1), 0, 1.0)
-    job.task_reported(w(1), 0, task.id, Done(), 2, 1.0)  # an evaluation is due
+    job.on(TaskReported(w(1), 0, task.id, Done(), 2), 1.0)  # an evaluation is due
     take(job, w(1))
     assert job.clock_reported(w(0), 0, 7, 1.0).slowest == 7
 

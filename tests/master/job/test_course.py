@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.master.job.events import CheckpointFailed, TaskReported, WorkerFenced
 from shoal.master.job.job import Job
 from shoal.master.job.view.status import status_message
 from shoal.master.work.accounts.applied import AppliedPush
@@ -11,7 +12,6 @@ from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,
-    Heartbeat,
     MetricsComputed,
     StatesComputed,
 )
@@ -39,9 +39,9 @@ def test_the_last_pushes_of_training_start_no_round_beside_the_last():
     job = begun(DATA, validation_data="v", evaluation_steps=5, workers="2")
     first = take(job, w(0))
     last = take(job, w(1))
-    job.heartbeat(w(0), 0, Heartbeat(first.id, 5, version=6), 1.0)
-    job.task_reported(w(0), 0, first.id, Done(), 11, 1.0)
-    job.task_reported(w(1), 0, last.id, Done(), 16, 1.0)
+    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=6), 1.0)
+    job.on(TaskReported(w(0), 0, first.id, Done(), 11), 1.0)
+    job.on(TaskReported(w(1), 0, last.id, Done(), 16), 1.0)
     evaluate(job)
     assert job.phases.phase == Phase.SUCCEEDED
     assert [result.version for result in job.work.evaluation_results] == [16]
@@ -55,10 +55,10 @@ def test_a_round_starts_while_there_is_something_left_to_train(left):
     if left != "a task":
         take(job, w(1))
     if left == "a dead worker's rest":
-        job.process_exited(exited(w(1)), 1.0)
-        job.fenced(w(1), 0, [AppliedPush(0, 0, 0)], 1.0)
-    job.heartbeat(w(0), 0, Heartbeat(task.id, 5, version=6), 1.0)
-    job.task_reported(w(0), 0, task.id, Done(), 6, 1.0)
+        job.on(exited(w(1)), 1.0)
+        job.on(WorkerFenced(w(1), 0, [AppliedPush(0, 0, 0)]), 1.0)
+    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, records_done=5, version=6), 1.0)
+    job.on(TaskReported(w(0), 0, task.id, Done(), 6), 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE
 
 
@@ -75,7 +75,7 @@ def test_the_model_is_evaluated_at_the_end_of_twenty_epochs_at_most(epochs, step
     job = begun(DATA, validation_data="v", epochs=epochs, evaluation_steps=steps)
     while not job.ended:
         task = take(job, w(0))
-        job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
+        job.on(TaskReported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0), 1.0)
         confirm(job, 1.0)
     assert [result.epoch for result in job.work.evaluation_results] == expected
 
@@ -84,10 +84,10 @@ def test_an_evaluation_has_the_loss_of_training_since_the_one_before():
     job = begun(DATA, validation_data="v", epochs=3)
     for losses in ([(1.0, 2), (4.0, 1)], [(0.5, 1)], [(float("inf"), 1)]):
         for loss, batches in losses:
-            job.heartbeat(w(0), 0, Heartbeat(loss=loss, loss_batches=batches), 1.0)
+            job.heartbeat(w(0), 0, pb.HeartbeatRequest(loss=loss, loss_batches=batches), 1.0)
         while (task := take(job, w(0))).kind != pb.FINISH_EVALUATION:
-            job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
-        job.task_reported(w(0), 0, task.id, OUTCOMES[task.kind], 0, 1.0)
+            job.on(TaskReported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0), 1.0)
+        job.on(TaskReported(w(0), 0, task.id, OUTCOMES[task.kind], 0), 1.0)
     assert [result.loss for result in job.work.evaluation_results] == [2.0, 0.5, None]
     assert not status_message(job, 1.0).last_evaluation.HasField("loss")
 
@@ -100,15 +100,15 @@ def test_what_an_export_will_lack_is_among_the_messages():
 def reach(job: Job, kind: pb.TaskKind) -> None:
     """Let worker 0 do all tasks before the first one of this kind, which it then holds."""
     while (task := take(job, w(0))).kind != kind:
-        job.task_reported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0, 1.0)
+        job.on(TaskReported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0), 1.0)
 
 
 def fail(job: Job, incarnation: int, message: str) -> None:
     failure = Failure.internal(message, f"Traceback of {message}")
     finish_next(job, w(0), failure, incarnation=incarnation)
-    job.process_exited(exited(w(0), incarnation), 1.0)
+    job.on(exited(w(0), incarnation), 1.0)
     if not job.ended:
-        job.fenced(w(0), incarnation, [AppliedPush(0, 0, 0)], 1.0)
+        job.on(WorkerFenced(w(0), incarnation, [AppliedPush(0, 0, 0)]), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_an_error_that_repeats_where_all_wait_ends_the_job(kind, what):
     saves = kind in (pb.FINISH_EVALUATION, pb.EXPORT)  # a model is trained, in no checkpoint
     if saves:
         assert not job.ended
-        job.checkpoint_failed("no room", True, 1.0)
-        job.checkpoint_failed("no room", True, 1.0 + job.config.storage_patience_seconds)
+        job.on(CheckpointFailed("no room", True), 1.0)
+        job.on(CheckpointFailed("no room", True), 1.0 + job.config.storage_patience_seconds)
     assert job.phases.phase == Phase.FAILED
     failure = job.phases.failure
     assert failure is not None

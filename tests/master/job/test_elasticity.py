@@ -4,6 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.master.job.events import (
+    JobBegun,
+    ServerRegistered,
+    TaskReported,
+    WorkerFenced,
+    WorkerRegistered,
+    WorkersWanted,
+)
 from shoal.master.job.instructions import (
     Finished,
     KillProcess,
@@ -12,11 +20,11 @@ from shoal.master.job.instructions import (
     Wait,
 )
 from shoal.master.job.job import Job
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.job.members.members import ProcessState
 from shoal.master.job.view.status import status_message
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
-from shoal.master.journal.records import Entry
 from shoal.master.result import result_of
 from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.accounts.lease_copies import Piece
@@ -48,16 +56,16 @@ def draining(job):
 def test_fewer_workers_are_asked_to_end_and_do_not_come_back():
     job = begun(workers="3")
     job.take_instructions()
-    job.scale(1, 1.0)
+    job.on(WorkersWanted(1), 1.0)
     assert draining(job) == [Start(w(1), 0), Start(w(2), 0)]
     for worker in (1, 2):
-        job.process_exited(exited(w(worker)), 2.0)
-        job.fenced(w(worker), 0, [AppliedPush(0, 0, 0)] * job.config.num_servers, 2.0)
+        job.on(exited(w(worker)), 2.0)
+        job.on(WorkerFenced(w(worker), 0, [AppliedPush(0, 0, 0)] * job.config.num_servers), 2.0)
     assert not [i for i in job.take_instructions() if isinstance(i, StartProcess)]
     assert job.members.workers[w(1)].deaths == 0
     assert "worker-1 left" in " ".join(job.record.messages)
     # One that was asked to end does not use up a restart when it is wanted again.
-    job.scale(4, 3.0)
+    job.on(WorkersWanted(4), 3.0)
     started = [i.start for i in job.take_instructions() if isinstance(i, StartProcess)]
     assert set(started) == {Start(w(1), 1), Start(w(2), 1), Start(w(3), 0)}
     assert not any(job.members.workers[w(i)].restarts.failures for i in (1, 2))
@@ -65,15 +73,15 @@ def test_fewer_workers_are_asked_to_end_and_do_not_come_back():
 
 def test_training_waits_for_the_least_workers_once():
     job = Job(config(workers="3", min_workers=2))
-    job.begin(0.0)
+    job.on(JobBegun(), 0.0)
     for index in range(job.config.num_servers):
-        job.server_registered(ServerId(index), 0, f"ps-{index}", 0.0)
-    job.worker_registered(w(0), 0, 0.0)
+        job.on(ServerRegistered(ServerId(index), 0, f"ps-{index}"), 0.0)
+    job.on(WorkerRegistered(w(0), 0), 0.0)
     finish_next(job, w(0), DATA)
     assert isinstance(job.task_wanted(w(0), 0, 1.0), Wait)
-    job.worker_registered(w(1), 0, 1.0)
+    job.on(WorkerRegistered(w(1), 0), 1.0)
     assert take(job, w(0)).kind == pb.TRAIN
-    job.process_exited(exited(w(1)), 2.0)
+    job.on(exited(w(1)), 2.0)
     finish_next(job, w(0), Done())
     assert take(job, w(0)).kind == pb.TRAIN
 
@@ -81,8 +89,8 @@ def test_training_waits_for_the_least_workers_once():
 def test_what_the_cluster_took_away_does_not_use_up_a_restart():
     job = begun(workers="1", relaunch_limit=0)
     lost = replace(exited(w(0)), why="its pod was preempted", counted=False)
-    job.process_exited(lost, 1.0)
-    job.fenced(w(0), 0, [AppliedPush(0, 0, 0)] * job.config.num_servers, 1.0)
+    job.on(lost, 1.0)
+    job.on(WorkerFenced(w(0), 0, [AppliedPush(0, 0, 0)] * job.config.num_servers), 1.0)
     assert not job.ended
     assert job.members.workers[w(0)].incarnation == 1
 
@@ -90,9 +98,9 @@ def test_what_the_cluster_took_away_does_not_use_up_a_restart():
 def test_the_wish_outlives_the_master():
     events = []
     job = RecordedJob(config(workers="2"), events.append)
-    job.begin(0.0)
-    job.scale(3, 1.0)
-    job.process_waits(Start(w(2), 0), "Unschedulable: no room", 1.0)
+    job.on(JobBegun(), 0.0)
+    job.on(WorkersWanted(3), 1.0)
+    job.on(Waiting(Start(w(2), 0), "Unschedulable: no room"), 1.0)
     again = RecordedJob(job.config, events.append)
     again.replay(list(events))
     assert again.members.workers_wanted == len(again.members.workers) == 3
@@ -127,8 +135,8 @@ def evaluating(phase=Phase.EVALUATING, **changes):
 def ends(job, worker, incarnation=0, now=3.0):
     """A worker's process ends of itself, and is fenced."""
     of_itself = {"code": 0, "signal_number": None}
-    job.process_exited(exited(w(worker), incarnation, **of_itself), now)
-    job.fenced(w(worker), incarnation, [None] * job.config.num_servers, now)
+    job.on(exited(w(worker), incarnation, **of_itself), now)
+    job.on(WorkerFenced(w(worker), incarnation, [None] * job.config.num_servers), now)
 
 
 def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
@@ -137,10 +145,10 @@ def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
     assert isinstance(job.task_wanted(w(2), 0, 2.0), Finished)
     assert isinstance(job.task_wanted(w(2), 0, 2.1), Finished)  # the answer was lost
     ends(job, 2)
-    job.task_reported(w(1), 0, second.id, STATES, 5, 3.0)
+    job.on(TaskReported(w(1), 0, second.id, STATES, 5), 3.0)
     assert isinstance(job.task_wanted(w(1), 0, 3.0), Finished)
     ends(job, 1)
-    job.task_reported(w(0), 0, first.id, STATES, 5, 4.0)
+    job.on(TaskReported(w(0), 0, first.id, STATES, 5), 4.0)
     finish_next(job, w(0), MetricsComputed({"m": 1.0}))
     assert finish_next(job, w(0), Done()).kind == pb.EXPORT
     assert job.phases.phase == Phase.SUCCEEDED
@@ -155,7 +163,7 @@ def test_workers_for_whom_there_is_nothing_left_are_given_back_and_one_stays():
     assert list(again.record.messages) == list(job.record.messages)
     auditor = Auditor(pushed(RecordedJob(job.config, lambda _: None)))
     for number, event in enumerate(events):
-        auditor.follow(Entry(100.0 + number, event))
+        auditor.follow(replace(event, wall=100.0 + number))
     assert auditor.report().deaths == []
 
 
@@ -179,7 +187,7 @@ def test_who_is_given_back_is_expected_no_more():
     job.task_wanted(w(2), 0, 2.0)
     assert status_message(job, 3.0).workers_wanted == 2
     ends(job, 2)
-    job.scale(4, 3.0)  # those that are new find nothing to do either
+    job.on(WorkersWanted(4), 3.0)  # those that are new find nothing to do either
     assert started(job) == [Start(w(3), 0)]
 
 
@@ -191,10 +199,10 @@ def test_one_that_dies_at_the_export_is_started_anew_and_nobody_else(dies):
     ends(job, 1)
     job.take_instructions()
     end = {} if dies == "killed" else {"code": 3, "signal_number": None}
-    job.process_exited(exited(w(0), **end), 3.0)
-    job.fenced(w(0), 0, [None] * job.config.num_servers, 3.0)
+    job.on(exited(w(0), **end), 3.0)
+    job.on(WorkerFenced(w(0), 0, [None] * job.config.num_servers), 3.0)
     assert started(job) == [Start(w(0), 1)]
-    job.worker_registered(w(0), 1, 4.0)
+    job.on(WorkerRegistered(w(0), 1), 4.0)
     again = finish_next(job, w(0), Done(), incarnation=1, now=4.0)
     assert (again.kind, export.kind) == (pb.EXPORT, pb.EXPORT)
     assert result_of(job, 5.0)["workers"] == {"starts": 3, "deaths": 1}
@@ -240,7 +248,7 @@ def test_predictions_give_back_all_but_those_at_the_last_tasks():
     finish_next(job, w(1), Done())
     assert isinstance(job.task_wanted(w(2), 0, 2.0), Finished)
     assert isinstance(job.task_wanted(w(1), 0, 2.0), Finished)
-    job.task_reported(w(0), 0, last.id, Done(), 0, 3.0)
+    job.on(TaskReported(w(0), 0, last.id, Done(), 0), 3.0)
     assert finish_next(job, w(0), Done()).kind == pb.FINISH_PREDICTION
     confirm(job, 4.0)
     assert job.phases.phase == Phase.SUCCEEDED

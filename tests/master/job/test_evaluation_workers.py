@@ -3,11 +3,11 @@
 import pytest
 
 from shoal.errors import UserError
+from shoal.master.job.events import TaskAheadWanted, TaskReported
 from shoal.master.job.instructions import Wait
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,
-    Heartbeat,
     MetricsComputed,
     StatesComputed,
 )
@@ -33,15 +33,15 @@ def test_the_first_one_evaluates_and_the_others_train_on():
     assert isinstance(wanted(job, w(0)), Wait)
     first = take(job, w(1))
     assert first.kind == pb.TRAIN
-    job.heartbeat(w(1), 0, Heartbeat(first.id, 5, version=2), 1.0)
+    job.heartbeat(w(1), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=2), 1.0)
     # A round is due now: for worker-0, and nobody else is kept from training ahead.
-    assert job.task_ahead_wanted(w(1), 0, first.id, 1.0).kind == pb.TRAIN
+    assert job.on(TaskAheadWanted(w(1), 0, first.id), 1.0).kind == pb.TRAIN
     assert take(job, w(2)).kind == pb.TRAIN
     assert take(job, w(0)).kind == pb.EVALUATE
     for kind in (pb.EVALUATE, pb.EVALUATE, pb.FINISH_EVALUATION):
         task = take(job, w(0))
         assert task.kind == kind
-        job.task_reported(w(0), 0, task.id, OUTCOMES[kind], 2, 1.0)
+        job.on(TaskReported(w(0), 0, task.id, OUTCOMES[kind], 2), 1.0)
     assert len(job.work.evaluation_results) == 1
     assert isinstance(wanted(job, w(0)), Wait)
 
@@ -57,7 +57,7 @@ OUTCOMES = {
 def test_where_one_kind_has_nobody_the_others_do_everything(dead, left):
     job = job_with()
     for index in dead:
-        job.process_exited(exited(w(index)), 2.0)
+        job.on(exited(w(index)), 2.0)
     kinds = []
     while job.phases.phase == Phase.TRAINING:
         for index in left:
@@ -65,7 +65,7 @@ def test_where_one_kind_has_nobody_the_others_do_everything(dead, left):
             if isinstance(task, Task):
                 kinds.append(task.kind)
                 version = min(2, kinds.count(pb.TRAIN))
-                job.task_reported(w(index), 0, task.id, OUTCOMES[task.kind], version, 3.0)
+                job.on(TaskReported(w(index), 0, task.id, OUTCOMES[task.kind], version), 3.0)
     assert kinds.count(pb.TRAIN) == 6
     assert kinds.count(pb.EVALUATE) >= 2
     # In the midst of training, and not behind it.
@@ -78,7 +78,7 @@ def test_all_evaluate_when_training_is_over():
         for index in (1, 2):
             task = wanted(job, w(index))
             if isinstance(task, Task) and task.kind == pb.TRAIN:
-                job.task_reported(w(index), 0, task.id, Done(), 1, 1.0)
+                job.on(TaskReported(w(index), 0, task.id, Done(), 1), 1.0)
     assert job.phases.phase == Phase.EVALUATING
     assert {take(job, w(index)).kind for index in (1, 2)} == {pb.EVALUATE}
 

@@ -10,14 +10,13 @@ import pytest
 from shoal.base.transitions import InvalidTransitionError
 from shoal.config.job import START_SECONDS
 from shoal.master.calls.server_work import note_status
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     FenceWorker,
     Finished,
-    HeartbeatAnswer,
     KillProcess,
     StartProcess,
     Wait,
-    WorkerWelcome,
 )
 from shoal.master.job.job import Job
 from shoal.master.job.view.status import status_message
@@ -28,7 +27,6 @@ from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,
-    Heartbeat,
     MetricsComputed,
     StatesComputed,
 )
@@ -86,15 +84,16 @@ def test_every_planned_step_is_allowed_and_ended_phases_have_none():
 
 def test_all_processes_are_started_at_once_and_workers_wait_for_servers():
     job = Job(config(workers="2", servers="2"))
-    job.begin(0.0)
+    job.on(events.JobBegun(), 0.0)
     starts = [i.start for i in job.take_instructions() if isinstance(i, StartProcess)]
     assert sorted(map(str, starts)) == ["ps-0.0", "ps-1.0", "worker-0.0", "worker-1.0"]
-    job.server_registered(ServerId(1), 0, "b:1", 0.1)
+    job.on(events.ServerRegistered(ServerId(1), 0, "b:1"), 0.1)
     with pytest.raises(WireError, match="NOT_READY"):
-        job.worker_registered(w(0), 0, 0.2)
+        job.on(events.WorkerRegistered(w(0), 0), 0.2)
     assert job.task_wanted(w(0), 0, 0.2) == Wait(0.2)
-    job.server_registered(ServerId(0), 0, "a:1", 0.3)
-    assert job.worker_registered(w(0), 0, 0.4) == WorkerWelcome(["a:1", "b:1"], False)
+    job.on(events.ServerRegistered(ServerId(0), 0, "a:1"), 0.3)
+    welcome = pb.RegisterWorkerReply(servers=["a:1", "b:1"])
+    assert job.on(events.WorkerRegistered(w(0), 0), 0.4) == welcome
 
 
 def test_while_one_worker_describes_the_data_others_wait():
@@ -120,26 +119,50 @@ def test_answers_that_were_lost_are_repeated():
     job = begun(TRAINING)
     task = take(job, w(0))
     assert take(job, w(0)) is task
-    job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
-    job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
+    job.on(events.TaskReported(w(0), 0, task.id, Done(), 0), 1.0)
+    job.on(events.TaskReported(w(0), 0, task.id, Done(), 0), 1.0)
     assert job.work.ledger.trained_once == 10
 
 
 def test_a_report_must_fit_the_lease():
     job = begun(TRAINING)
     with pytest.raises(WireError, match="UNKNOWN_TASK"):
-        job.task_reported(w(0), 0, 99, Done(), 0, 1.0)
+        job.on(events.TaskReported(w(0), 0, 99, Done(), 0), 1.0)
     task = take(job, w(0))
     with pytest.raises(WireError, match="BAD_REQUEST"):
-        job.task_reported(w(0), 0, task.id, NO_STATES, 0, 1.0)
+        job.on(events.TaskReported(w(0), 0, task.id, NO_STATES, 0), 1.0)
 
 
 def test_heartbeats_carry_progress_loss_and_version():
     job = begun(TRAINING)
     task = take(job, w(0))
-    answer = job.heartbeat(w(0), 0, Heartbeat(task.id, 5, 3, 0.5, 1, {"pull": 1.0}), 2.0)
-    assert answer == HeartbeatAnswer(stop=False, abandon_task=False, step_limit=600.0)
-    job.heartbeat(w(0), 0, Heartbeat(task.id, 5, 4, 0.2, 2, {"pull": 2.0}), 3.0)
+    answer = job.heartbeat(
+        w(0),
+        0,
+        pb.HeartbeatRequest(
+            task=task.id,
+            records_done=5,
+            version=3,
+            loss=0.5,
+            loss_batches=1,
+            stage_seconds={"pull": 1.0},
+        ),
+        2.0,
+    )
+    assert answer == pb.HeartbeatReply(step_limit_seconds=600.0)
+    job.heartbeat(
+        w(0),
+        0,
+        pb.HeartbeatRequest(
+            task=task.id,
+            records_done=5,
+            version=4,
+            loss=0.2,
+            loss_batches=2,
+            stage_seconds={"pull": 2.0},
+        ),
+        3.0,
+    )
     job.tick(1.0)
     job.tick(5.0)
     status = status_message(job, 5.0)
@@ -154,8 +177,8 @@ def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():
     job = begun(TRAINING)
     first = finish_next(job, w(0), Done())
     take(job, w(0))
-    assert not job.heartbeat(w(0), 0, Heartbeat(task=first.id), 1.0).abandon_task
-    assert job.heartbeat(w(0), 0, Heartbeat(task=999), 1.0).abandon_task
+    assert not job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=first.id), 1.0).abandon_task
+    assert job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=999), 1.0).abandon_task
 
 
 def test_silence_while_the_master_itself_stood_still_is_nobodys():
@@ -176,7 +199,7 @@ def test_silence_while_the_master_itself_stood_still_is_nobodys():
 )
 def test_a_process_that_never_gets_ready_is_noticed(start_timeout, limit):
     job = Job(config(start_timeout=start_timeout))
-    job.begin(0.0)
+    job.on(events.JobBegun(), 0.0)
     # One that waits for room is not late, however long it takes.
     job.tick(limit + 1)
     assert job.phases.failure is None
@@ -193,7 +216,7 @@ def test_a_process_that_never_gets_ready_is_noticed(start_timeout, limit):
 
 def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
     job = Job(config())
-    job.begin(0.0)
+    job.on(events.JobBegun(), 0.0)
     job.process_started(Start(ServerId(0), 0), 0.0)
     moves = range(1, 11)
     for move in moves:
@@ -213,12 +236,12 @@ def test_a_server_that_restores_is_late_only_once_it_does_not_get_on():
 
 def test_what_a_server_says_while_it_restores_is_not_taken_for_its_state():
     job = begun(TRAINING, durability="log")
-    job.process_exited(exited(ServerId(0)), 1.0)
+    job.on(exited(ServerId(0)), 1.0)
     member = job.members.servers[ServerId(0)]
     member.version, member.answered = 7, 0.5
     note_status(ServerId(0), pb.ServerStatus(unprotected="no log was begun"), job, 2.0)
     assert (member.version, member.answered, member.unprotected) == (7, 0.5, "")
-    job.server_registered(ServerId(0), 1, "ps-0", 3.0)
+    job.on(events.ServerRegistered(ServerId(0), 1, "ps-0"), 3.0)
     note_status(ServerId(0), pb.ServerStatus(version=9), job, 4.0)
     assert (member.version, member.answered) == (9, 4.0)
 
@@ -239,7 +262,7 @@ def test_evaluation_goes_before_training_and_once_per_task():
     finish_next(job, w(0), Done(), version=6)
     evaluate = take(job, w(0))
     assert (evaluate.kind, evaluate.evaluation) == (pb.EVALUATE, 1)
-    job.process_exited(exited(w(0)), 1.0)
+    job.on(exited(w(0)), 1.0)
     kinds = [finish_next(job, w(1), NO_STATES, version=6).kind for _ in range(2)]
     assert kinds == [pb.EVALUATE, pb.EVALUATE]
     finish_next(job, w(1), MetricsComputed({"auc": 0.7}))
@@ -255,7 +278,7 @@ def test_metric_states_that_do_not_match_fail_the_job():
     finish_next(job, w(0), NO_STATES)
     other = StatesComputed(pb.MetricStates(metrics=[pb.MetricState(name="auc")]))
     finish_next(job, w(1), other)
-    job.stop("no checkpoint is waited for", 1.0)
+    job.on(events.JobStopped("no checkpoint is waited for"), 1.0)
     assert job.phases.failure.kind == pb.INTERNAL
     assert "worker-0" in job.phases.failure.message
     assert "worker-1" in job.phases.failure.message
@@ -273,7 +296,7 @@ def test_metric_states_that_no_message_holds_fail_the_job_by_the_metrics_name(mo
         by_user = pb.MetricState(name="by_user", variables=[rows], appended=True)
         of_a_task = pb.MetricStates(metrics=[loss, by_user])
         finish_next(job, w(0), StatesComputed(of_a_task))
-    job.stop("no checkpoint is waited for", 1.0)
+    job.on(events.JobStopped("no checkpoint is waited for"), 1.0)
     assert job.phases.failure.kind == pb.USER_ERROR
     words = "need 608 bytes, 600 of them for 'by_user', and at most 408 .* sample"
     assert re.search(words, job.phases.failure.message)
@@ -288,7 +311,7 @@ def test_a_failure_of_the_users_ends_the_job_at_once(kind):
     finish_next(job, w(0), failure)
     assert job.phases.phase == Phase.FAILED
     assert isinstance(job.task_wanted(w(1), 0, 1.0), Finished)
-    assert job.heartbeat(w(1), 0, Heartbeat(), 1.0).stop
+    assert job.heartbeat(w(1), 0, pb.HeartbeatRequest(), 1.0).stop
     result = result_of(job, 2.0)
     assert result["state"] == "failed"
     assert result["failure"]["traceback"] == "Traceback ..."
@@ -303,21 +326,21 @@ def test_a_failure_of_the_users_ends_the_job_at_once(kind):
 
 def test_only_the_first_end_counts():
     job = begun(TRAINING)
-    job.stop("Ctrl-C", 1.0)
-    job.fail(Failure.internal("later"), 2.0)
-    job.process_exited(exited(ServerId(0)), 2.0)
+    job.on(events.JobStopped("Ctrl-C"), 1.0)
+    job.on(events.JobFailed(Failure.internal("later")), 2.0)
+    job.on(exited(ServerId(0)), 2.0)
     assert (job.phases.phase, job.phases.failure) == (Phase.STOPPED, None)
 
 
 @pytest.mark.parametrize(("incarnation", "kind"), [(0, "FENCED"), (2, "BAD_REQUEST")])
 def test_strange_incarnations_are_refused(incarnation, kind):
     job = begun()
-    job.process_exited(exited(w(0)), 1.0)
-    job.fenced(w(0), 0, [None], 1.0)
+    job.on(exited(w(0)), 1.0)
+    job.on(events.WorkerFenced(w(0), 0, [None]), 1.0)
     with pytest.raises(WireError, match=kind):
         job.task_wanted(w(0), incarnation, 1.0)
     with pytest.raises(WireError, match="BAD_REQUEST"):
-        job.server_registered(ServerId(0), 1, "a:1", 1.0)
+        job.on(events.ServerRegistered(ServerId(0), 1, "a:1"), 1.0)
     with pytest.raises(WireError, match="BAD_REQUEST"):
         job.task_wanted(w(7), 0, 1.0)
 
@@ -340,7 +363,7 @@ def test_throughput_and_versions_and_staleness():
         )
     task = take(job, w(0), now=1.0)
     job.tick(1.0)
-    job.heartbeat(w(0), 0, Heartbeat(task.id, 8), 2.0)
+    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, records_done=8), 2.0)
     job.tick(5.0)
     status = status_message(job, 5.0)
     assert status.samples_per_second == pytest.approx(2.0)

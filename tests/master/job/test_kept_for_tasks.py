@@ -8,14 +8,15 @@ import types
 
 import pytest
 
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import StartProcess
 from shoal.master.journal import state
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.accounts import lease_book
 from shoal.master.work.accounts.applied import AppliedPush
-from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
+from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, config, exited, register, take, w
 
 pytestmark = pytest.mark.slow
@@ -62,13 +63,17 @@ class Worked:
             self.done += 1
             worker, now = w(self.done % WORKERS), self.done / 100
             task = self.job.task_wanted(worker, 0, now)  # again: the one that it holds
-            self.job.task_ahead_wanted(worker, 0, task.id, now)
+            self.job.on(events.TaskAheadWanted(worker, 0, task.id), now)
             version = sequence = self.done
-            self.job.task_reported(worker, 0, task.id, Done(), version, now, acknowledged=sequence)
+            self.job.on(
+                events.TaskReported(worker, 0, task.id, Done(), version, acknowledged=sequence), now
+            )
             if checkpoint_every and self.done % checkpoint_every == 0:
                 self.job.checkpoints.tick(now)
-                self.job.checkpoint_begun(now)
-                self.job.checkpoint_taken(Taken(self.done, version, 1, 0.1), False, now)
+                self.job.on(events.CheckpointBegun(), now)
+                self.job.on(
+                    events.CheckpointTaken(events.Taken(self.done, version, 1, 0.1), False), now
+                )
             if self.done % 100 == 0:
                 self.job.tick(now)
                 self.job.take_instructions()
@@ -99,17 +104,27 @@ def test_a_job_of_many_deaths_keeps_as_much_as_one_of_few():
     for deaths in range(1, DEATHS + 1):
         now = deaths * 4_000.0  # later than any pause before a start
         task = take(job, w(0), incarnation, now)
-        job.heartbeat(w(0), incarnation, Heartbeat(task.id, 5, 1, 0.5, deaths), now)
-        job.process_exited(exited(w(0), incarnation), now)
+        job.heartbeat(
+            w(0),
+            incarnation,
+            pb.HeartbeatRequest(
+                task=task.id, records_done=5, version=1, loss=0.5, loss_batches=deaths
+            ),
+            now,
+        )
+        job.on(exited(w(0), incarnation), now)
         pushes = 1 + (deaths % 3 > 0)
         applied = [AppliedPush(pushes, task.id, 5 * pushes)] * SERVERS
-        job.fenced(w(0), incarnation, applied, now)
+        job.on(events.WorkerFenced(w(0), incarnation, applied), now)
         told = job.take_instructions()
         (incarnation,) = [each.start.incarnation for each in told if isinstance(each, StartProcess)]
-        job.worker_registered(w(0), incarnation, now)
+        job.on(events.WorkerRegistered(w(0), incarnation), now)
         if deaths % 20 == 0:
-            job.checkpoint_begun(now)
-            job.checkpoint_taken(Taken(deaths, deaths, 1, 0.1, f"n{deaths}"), False, now)
+            job.on(events.CheckpointBegun(), now)
+            job.on(
+                events.CheckpointTaken(events.Taken(deaths, deaths, 1, 0.1, f"n{deaths}"), False),
+                now,
+            )
         if deaths in (DEATHS // 5, DEATHS):
             sizes[deaths] = len(state.dump(job))
     assert job.work.ledger.trained >= 5 * DEATHS

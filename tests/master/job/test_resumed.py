@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import Wait
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.accounts.spans import Interval
@@ -40,22 +40,24 @@ class World:
             self.report(task, outcome)
 
     def report(self, task, outcome):
-        self.job.task_reported(w(0), self.incarnation, task.id, outcome, self.version, 1.0)
+        self.job.on(
+            events.TaskReported(w(0), self.incarnation, task.id, outcome, self.version), 1.0
+        )
 
     def checkpoint(self, number=1):
-        self.job.checkpoint_begun(1.0)
-        taken = Taken(number, self.version, 1, 0.1)
-        self.job.checkpoint_taken(taken, False, 1.0)
+        self.job.on(events.CheckpointBegun(), 1.0)
+        taken = events.Taken(number, self.version, 1, 0.1)
+        self.job.on(events.CheckpointTaken(taken, False), 1.0)
         return taken, [Interval("trained", 0, span) for span in self.spans]
 
     def resume(self, taken, in_model):
         """Go on from a checkpoint with these records."""
         job, self.version = self.job, taken.version
-        job.resumed("again", {}, taken, [], in_model, 2.0)
+        job.on(events.Resumed("again", {}, taken, [], in_model), 2.0)
         for server, member in job.members.servers.items():
-            job.server_registered(server, member.incarnation, "host", 2.0)
+            job.on(events.ServerRegistered(server, member.incarnation, "host"), 2.0)
         self.incarnation = job.members.workers[w(0)].incarnation
-        job.worker_registered(w(0), self.incarnation, 2.0)
+        job.on(events.WorkerRegistered(w(0), self.incarnation), 2.0)
         self.report(take(job, w(0), self.incarnation), self.data)
 
 
@@ -140,14 +142,14 @@ def test_training_waits_for_its_workers_again():
     data = DataDescribed((Source("t", 400),))
     register(job, data)
     take(job, w(0))
-    job.resumed("again", {}, None, [], [], 2.0)
+    job.on(events.Resumed("again", {}, None, [], []), 2.0)
     for server, member in job.members.servers.items():
-        job.server_registered(server, member.incarnation, "host", 2.0)
-    job.worker_registered(w(0), 1, 2.0)
+        job.on(events.ServerRegistered(server, member.incarnation, "host"), 2.0)
+    job.on(events.WorkerRegistered(w(0), 1), 2.0)
     task = take(job, w(0), 1)
-    job.task_reported(w(0), 1, task.id, data, 0, 2.0)
+    job.on(events.TaskReported(w(0), 1, task.id, data, 0), 2.0)
     assert isinstance(job.task_wanted(w(0), 1, 2.0), Wait)
-    job.worker_registered(w(1), 1, 3.0)
+    job.on(events.WorkerRegistered(w(1), 1), 3.0)
     assert isinstance(job.task_wanted(w(0), 1, 3.0), Task)
 
 
@@ -158,7 +160,7 @@ def test_workers_stay_while_data_of_the_last_evaluation_are_described():
     register(job, data)
     given = [job.task_wanted(w(index), 0, 1.0) for index in range(3)]
     trained = next(i for i, each in enumerate(given) if each.kind == pb.TRAIN)
-    job.task_reported(w(trained), 0, given[trained].id, Done(), 2, 1.0)
+    job.on(events.TaskReported(w(trained), 0, given[trained].id, Done(), 2), 1.0)
     assert job.phases.phase is Phase.EVALUATING
     assert not job.work.description.complete
     assert job.phases.workers_needed is None

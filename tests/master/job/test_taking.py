@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from shoal.base.transitions import InvalidTransitionError
 from shoal.master.job.checkpoints.checkpoints import Taking
-from shoal.master.job.checkpoints.kept_checkpoints import KeptCheckpoints, Taken
+from shoal.master.job.checkpoints.kept_checkpoints import KeptCheckpoints
 from shoal.master.job.checkpoints.last_checkpoint import ATTEMPTS, PAUSE_SECONDS, LastCheckpoint
+from shoal.master.job.events import (
+    CheckpointBegun,
+    CheckpointFailed,
+    CheckpointTaken,
+    MasterRestarted,
+    Taken,
+)
 from shoal.master.job.instructions import TakeCheckpoint
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed
@@ -35,10 +42,13 @@ ORDERED = "one is to begin"
 
 EVENTS = {
     "ask": (ask, ORDERED),
-    "begin": (lambda job, now: job.checkpoint_begun(now), Taking.BEGUN),
-    "taken": (lambda job, now: job.checkpoint_taken(complete(int(now)), False, now), Taking.IDLE),
-    "failed": (lambda job, now: job.checkpoint_failed("no room", False, now), Taking.IDLE),
-    "restarted": (lambda job, now: job.master_restarted(now), Taking.IDLE),
+    "begin": (lambda job, now: job.on(CheckpointBegun(), now), Taking.BEGUN),
+    "taken": (
+        lambda job, now: job.on(CheckpointTaken(complete(int(now)), False), now),
+        Taking.IDLE,
+    ),
+    "failed": (lambda job, now: job.on(CheckpointFailed("no room", False), now), Taking.IDLE),
+    "restarted": (lambda job, now: job.on(MasterRestarted(), now), Taking.IDLE),
 }
 PATHS = {Taking.IDLE: [], ORDERED: ["ask"], Taking.BEGUN: ["ask", "begin"]}
 AFTER = {

@@ -7,6 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import UserError
+from shoal.master.job.events import (
+    GradientOffered,
+    MasterRestarted,
+    ServerRegistered,
+    TaskReported,
+    UpdateApplied,
+    WorkerFenced,
+)
 from shoal.master.job.instructions import ApplyUpdate, FenceWorker, StartProcess
 from shoal.master.job.updates import Gradient, Updates
 from shoal.master.journal.events import RecordedJob
@@ -181,7 +189,7 @@ def in_training(**changes):
 
 def offer(job, index, number, task, records, update, incarnation=0):
     gradient = Gradient(w(index), incarnation, number)
-    return job.gradient_offered(gradient, update, task.id, records, 1.0)
+    return job.on(GradientOffered(gradient, update, task.id, records), 1.0)
 
 
 def updates_of(job):
@@ -195,12 +203,12 @@ def test_a_job_applies_the_short_last_update_before_it_goes_on():
             update = job.update_wanted(w(index), 0, 1.0)
             assert offer(job, index, records, task, records, update)
             for each in updates_of(job):
-                job.update_applied(each.number, each.number, 1.0)
-        job.task_reported(w(index), 0, task.id, Done(), 0, 1.0)
+                job.on(UpdateApplied(each.number, each.number), 1.0)
+        job.on(TaskReported(w(index), 0, task.id, Done(), 0), 1.0)
     assert job.phases.phase == Phase.TRAINING
     (last,) = updates_of(job)
     assert len(last.gradients) == 1
-    job.update_applied(last.number, 2, 1.0)
+    job.on(UpdateApplied(last.number, 2), 1.0)
     assert job.phases.phase == Phase.SUCCEEDED
     assert job.phases.version == 2
     assert job.work.ledger.trained_once == 20
@@ -218,10 +226,10 @@ def test_what_a_killed_worker_had_admitted_counts_and_the_rest_is_trained_again(
     update = job.update_wanted(w(0), 0, 1.0)
     assert offer(job, 0, 7, task, 5, update)
     # Another gradient, which some servers may hold, was never offered.
-    job.process_exited(exited(w(0)), 1.0)
+    job.on(exited(w(0)), 1.0)
     (fence,) = [each for each in job.take_instructions() if isinstance(each, FenceWorker)]
     assert fence.kept == (7,)
-    job.fenced(w(0), 0, [None], 1.0)
+    job.on(WorkerFenced(w(0), 0, [None]), 1.0)
     assert job.work.ledger.trained_once == 5
     rest = take(job, w(0), incarnation=1)
     assert rest.span.start == task.span.start + 5
@@ -234,8 +242,8 @@ def test_a_feed_that_shuffles_repeats_the_task_if_anything_of_it_was_admitted():
         update = job.update_wanted(w(0), 0, 1.0)
         if number:
             assert offer(job, 0, number, task, 0, update)
-        job.process_exited(exited(w(0)), 1.0)
-        job.fenced(w(0), 0, [None], 1.0)
+        job.on(exited(w(0)), 1.0)
+        job.on(WorkerFenced(w(0), 0, [None]), 1.0)
         assert take(job, w(0), incarnation=1).trained_before == repeated
 
 
@@ -250,10 +258,10 @@ def test_another_master_tells_the_servers_again_what_was_decided():
     (update,) = updates_of(job)
     again = RecordedJob(job.config, events.append)
     again.replay(tuple(events))
-    again.master_restarted(2.0)
+    again.on(MasterRestarted(), 2.0)
     assert updates_of(again) == [update]
     assert again.update_wanted(w(0), 0, 2.0) is None
-    again.update_applied(update.number, 1, 2.0)
+    again.on(UpdateApplied(update.number, 1), 2.0)
     assert again.update_wanted(w(0), 0, 2.0) == 2
 
 
@@ -262,9 +270,9 @@ LOGGED = {"durability": "log", "checkpoint_seconds": 9.0, "servers": "2"}
 
 def back(job, update, held, server=1):
     """A server dies and comes back with these; the fences that it is told."""
-    job.process_exited(exited(ServerId(server)), 2.0)
+    job.on(exited(ServerId(server)), 2.0)
     assert any(isinstance(each, StartProcess) for each in job.take_instructions())
-    return job.server_registered(ServerId(server), 1, "host:9", 3.0, update=update, held=held)
+    return job.on(ServerRegistered(ServerId(server), 1, "host:9", update=update, held=held), 3.0)
 
 
 def test_a_server_that_has_all_updates_and_gradients_goes_on():
@@ -273,10 +281,10 @@ def test_a_server_that_has_all_updates_and_gradients_goes_on():
         assert offer(job, index, 1, tasks[index], 5, job.update_wanted(w(index), 0, 1.0))
     (first,) = updates_of(job)
     assert (first.number, first.after) == (1, 0)
-    job.update_applied(1, 1, 1.0)
+    job.on(UpdateApplied(1, 1), 1.0)
     # A gradient of the next update is admitted, and its worker dies.
     assert offer(job, 0, 2, tasks[0], 10, job.update_wanted(w(0), 0, 1.0))
-    job.process_exited(exited(w(0)), 1.0)
+    job.on(exited(w(0)), 1.0)
     (fence,) = back(job, 1, [Gradient(w(0), 0, 2)])
     assert fence == FenceWorker(w(0), 0, (2,))
     assert not job.ended
@@ -302,7 +310,7 @@ def test_a_server_that_lacks_something_ends_the_job(update, held, lacks):
     job, tasks = in_training(**LOGGED, grads_to_wait=2)
     for index in (0, 1):
         assert offer(job, index, 1, tasks[index], 5, job.update_wanted(w(index), 0, 1.0))
-    job.update_applied(1, 1, 1.0)
+    job.on(UpdateApplied(1, 1), 1.0)
     assert offer(job, 0, 2, tasks[0], 10, job.update_wanted(w(0), 0, 1.0))
     back(job, update, held)
     assert job.phases.phase == Phase.FAILED
@@ -320,7 +328,7 @@ def test_a_server_may_lack_a_gradient_of_a_decided_update_in_no_case():
 
 def test_without_a_log_a_server_s_death_ends_the_job():
     job, _ = in_training(durability="checkpoint")
-    job.process_exited(exited(ServerId(0)), 2.0)
+    job.on(exited(ServerId(0)), 2.0)
     assert "Without a log of updates a server's death ends a job" in job.phases.failure.message
 
 
@@ -347,7 +355,7 @@ def test_the_numbers_of_updates_go_on_where_a_job_is_resumed():
 def test_the_gradient_of_a_task_that_was_taken_away_is_not_admitted():
     job, (task, _) = in_training()
     update = job.update_wanted(w(0), 0, 1.0)
-    job.task_reported(w(0), 0, task.id, Done(), 0, 1.0)
+    job.on(TaskReported(w(0), 0, task.id, Done(), 0), 1.0)
     assert not offer(job, 0, 1, task, 5, update)
     assert job.updates.counts.dropped == 1
 
@@ -357,7 +365,7 @@ def test_too_few_workers_are_told_by_the_name_of_the_flag():
     assert any(
         "--grads-to-wait 3 is above the number of workers, 2" in m for m in job.record.messages
     )
-    job.process_exited(exited(w(0)), 1.0)
+    job.on(exited(w(0)), 1.0)
     assert "the number of workers, 1" in job.record.messages[-1]
 
 

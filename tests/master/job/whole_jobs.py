@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal.master.job.events import TaskReported
 from shoal.master.job.instructions import Finished
 from shoal.master.job.job import Job
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
@@ -23,6 +24,6 @@ def kinds_until_end(job: Job) -> list[str]:
     while not isinstance(job.task_wanted(w(0), 0, 1.0), Finished):
         task = take(job, w(0))
         kinds.append(pb.TaskKind.Name(task.kind))
-        job.task_reported(w(0), 0, task.id, outcomes.get(task.kind, Done()), 0, 1.0)
+        job.on(TaskReported(w(0), 0, task.id, outcomes.get(task.kind, Done()), 0), 1.0)
         confirm(job, 1.0)
     return kinds

@@ -18,8 +18,9 @@ from shoal.checkpoints.folders import begin
 from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
+from shoal.master.job.events import JobBegun, JobStopped
 from shoal.master.journal import journal as journals
-from shoal.master.journal.events import Event
+from shoal.master.journal.events import Entry
 from shoal.master.journal.reading import read
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -47,13 +48,13 @@ def journal(folder: Path) -> None:
     journals.time = type("Time", (), {name: staticmethod(each) for name, each in clocks.items()})
     config = JobConfig(model_def="m.m", training_data="t", job_name="full")
     made = journals.Journal(folder / "journal", config)
-    made.add(Event("begin", 0.0))
+    made.add(Entry(JobBegun(), 0.0))
     made.commit()
     limit((made.path / "000001.journal").stat().st_size + 100)
     answered = threading.Event()
 
     def commit() -> None:
-        made.add(Event("stop", 1.0, {"reason": "x" * 20_000}))
+        made.add(Entry(JobStopped("x" * 20_000), 1.0))
         made.commit()
         answered.set()
 
@@ -66,7 +67,7 @@ def journal(folder: Path) -> None:
     thread.join()
     made.close()
     _, entries = read(made.path)
-    print([entry.event.method for entry in entries])
+    print([type(entry.event).__name__ for entry in entries])
 
 
 def checkpoint(folder: Path) -> None:

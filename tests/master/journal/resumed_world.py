@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
+from dataclasses import replace
 
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     FenceWorker,
     RemoveCheckpoints,
@@ -17,13 +18,12 @@ from shoal.master.job.members.launcher import Exited
 from shoal.master.journal import state
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
-from shoal.master.journal.records import Entry
 from shoal.master.journal.resume import merged
 from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.accounts.spans import Coverage
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start
-from shoal.master.work.outcomes import NOTHING_TRAINED, DataDescribed, Done, Heartbeat, Trained
+from shoal.master.work.outcomes import NOTHING_TRAINED, DataDescribed, Done, Trained
 from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config, confirm
@@ -96,13 +96,13 @@ class World:
         self.numbers = 0
         self.resumptions = 0
         self.leased_ahead = 0
-        self.job.begin(self.now)
+        self.job.on(events.JobBegun(), self.now)
         self.obey()
 
-    def note(self, event):
+    def note(self, entry):
         """Keep an event, and what the journal keeps of the job with it."""
-        self.events.append(event)
-        if event.method == "checkpoint_begun":
+        self.events.append(entry)
+        if isinstance(entry.event, events.CheckpointBegun):
             self.states[len(self.events)] = state.dump(self.job)
 
     def in_checkpoint(self, number, shards):
@@ -152,7 +152,7 @@ class World:
             if isinstance(each, FenceWorker):
                 self.fences.append(each)
             elif isinstance(each, TakeCheckpoint):
-                self.job.checkpoint_begun(self.now)
+                self.job.on(events.CheckpointBegun(), self.now)
                 self.checkpoint = (each.final, {})
                 self.at = [0, 0]
             elif isinstance(each, RemoveCheckpoints):
@@ -162,7 +162,9 @@ class World:
                 process, incarnation = each.start.process, each.start.incarnation
                 if isinstance(process, ServerId):
                     has = self.servers[process.index].pushes()
-                    self.job.server_registered(process, incarnation, "a:1", self.now, has=has)
+                    self.job.on(
+                        events.ServerRegistered(process, incarnation, "a:1", has=has), self.now
+                    )
                 else:
                     self.workers[process] = Worker(incarnation)
                     self.waiting = True
@@ -187,7 +189,7 @@ class World:
         name = self.draw.choice(sorted(self.workers))
         worker = self.workers[name]
         if worker.task is None:
-            self.job.worker_registered(name, worker.incarnation, self.now)
+            self.job.on(events.WorkerRegistered(name, worker.incarnation), self.now)
             task = self.job.task_wanted(name, worker.incarnation, self.now)
             if isinstance(task, Task):
                 worker.task, worker.done, worker.sent = task, 0, 0
@@ -201,8 +203,8 @@ class World:
     def report(self, name, worker, outcome, trained=NOTHING_TRAINED):
         version = max(sum(server.applied.values()) for server in self.servers)
         task = worker.task.id
-        made = outcome, version, self.now, trained, worker.sequence
-        self.job.task_reported(name, worker.incarnation, task, *made)
+        said = outcome, version, trained, worker.sequence
+        self.job.on(events.TaskReported(name, worker.incarnation, task, *said), self.now)
         worker.task, worker.ahead = worker.ahead, None
         worker.done = worker.sent = 0
 
@@ -210,8 +212,8 @@ class World:
         """The next task beside the present one; as in a worker, not begun before that is done."""
         for name, worker in self.workers.items():
             if worker.task is not None and worker.task.kind == pb.TRAIN:
-                ahead = self.job.task_ahead_wanted(
-                    name, worker.incarnation, worker.task.id, self.now
+                ahead = self.job.on(
+                    events.TaskAheadWanted(name, worker.incarnation, worker.task.id), self.now
                 )
                 if isinstance(ahead, Task):
                     worker.ahead = ahead
@@ -240,7 +242,9 @@ class World:
     def tell(self):
         for name, worker in self.workers.items():
             if worker.task is not None:
-                beat = Heartbeat(worker.task.id, worker.done, worker.sequence)
+                beat = pb.HeartbeatRequest(
+                    task=worker.task.id, records_done=worker.done, version=worker.sequence
+                )
                 self.job.heartbeat(name, worker.incarnation, beat, self.now)
 
     def save(self):
@@ -254,27 +258,29 @@ class World:
             shards[index] = copy.deepcopy(self.servers[index])
             self.at[index] = len(self.history)
             if len(left) == 1:
-                self.job.checkpoint_fixed(self.now)
+                self.job.on(events.CheckpointFixed(), self.now)
             return
         self.checkpoint = None
         self.numbers += 1
         self.saved[self.numbers] = shards
         self.fixed[self.numbers] = self.at
         version = max(sum(shard.applied.values()) for shard in shards.values())
-        self.job.checkpoint_taken(Taken(self.numbers, version, 1, 0.1), final, self.now)
+        self.job.on(
+            events.CheckpointTaken(events.Taken(self.numbers, version, 1, 0.1), final), self.now
+        )
 
     def die(self):
         if self.workers and self.draw.random() < 0.5 and not self.job.ended:
             name = self.draw.choice(sorted(self.workers))
             worker = self.workers.pop(name)
             start = Start(name, worker.incarnation)
-            self.job.process_exited(Exited(start, None, 9, "log"), self.now)
+            self.job.on(Exited(start, None, 9, "log"), self.now)
 
     def fence(self):
         if self.fences:
             fence = self.fences.pop(0)
             pushes = [server.fence(fence.worker, fence.incarnation) for server in self.servers]
-            self.job.fenced(fence.worker, fence.incarnation, pushes, self.now)
+            self.job.on(events.WorkerFenced(fence.worker, fence.incarnation, pushes), self.now)
 
     def kill_and_resume(self):
         """All processes die; the newest checkpoint is restored."""
@@ -298,8 +304,8 @@ class World:
                 intervals = self.in_checkpoint(restored.number, pushes)
                 self.servers = [copy.deepcopy(shards[i]) for i in range(2)]
             token = f"r{self.resumptions}{len(given_up) * '+'}"
-            of = restored, given_up, intervals, self.now
-            self.job.resumed(token, changes, *of, shards=pushes)
+            of = restored, given_up, intervals
+            self.job.on(events.Resumed(token, changes, *of, shards=pushes), self.now)
             if len(self.job.checkpoints.kept.all) < 2 or self.draw.random() < 0.5:
                 break
             # A server finds its shard damaged: all begin with the checkpoint before.
@@ -323,8 +329,8 @@ class World:
             for i, end in enumerate(ends)
         }
         version = max(sum(shard.applied.values()) for shard in self.saved[self.numbers].values())
-        taken = Taken(self.numbers, max(1, version), 1, 0.1)
-        self.job.checkpoint_recovered(taken, base, 1, self.now)
+        taken = events.Taken(self.numbers, max(1, version), 1, 0.1)
+        self.job.on(events.CheckpointRecovered(taken, base, 1), self.now)
 
     def report_at_the_end(self, kills, steps):
         """Kill and resume the job after so many steps each, let it end, and audit it.
@@ -343,7 +349,7 @@ class World:
         assert self.job.phases.phase.state in ("succeeded", "failed")
         auditor = Auditor(RecordedJob(self.config, lambda _: None))
         for number, event in enumerate(self.events):
-            auditor.follow(Entry(float(number), event))
+            auditor.follow(replace(event, wall=float(number)))
         report = auditor.report()
         assert report.problems == []
         return report

@@ -18,7 +18,7 @@ def run(what, folder):
 
 def test_the_journal_waits_for_room_and_then_has_everything(tmp_path):
     (events,), told = run("journal", tmp_path)
-    assert events == "['begin', 'stop']"
+    assert events == "['JobBegun', 'JobStopped']"
     assert "cannot be written" in told
     assert "the job waits for it" in told
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import CheckpointBegun, CheckpointFixed, CheckpointTaken, Taken
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.journal import journal as journals
 from shoal.master.journal import segments
 from shoal.master.journal import state as states
@@ -54,9 +55,9 @@ def taken(tmp_path, monkeypatch):
         for number in range(1, CHECKPOINTS + 1):
             now = float(number)
             finish_next(job, w(0), Done(), now=now)
-            job.checkpoint_begun(now)
-            job.checkpoint_fixed(now)
-            job.checkpoint_taken(Taken(number, number, 1, 0.1), False, now)
+            job.on(CheckpointBegun(), now)
+            job.on(CheckpointFixed(), now)
+            job.on(CheckpointTaken(Taken(number, number, 1, 0.1), False), now)
             journal.commit()
         journal.close()
         return folder, configuration, events
@@ -80,7 +81,7 @@ def test_a_journal_without_old_states_tells_the_same(taken, monkeypatch):
     """As one that has all states: to the audit, a resumption and masters of any version."""
     folder, configuration, events = taken("job", 1)
     whole, _, _ = taken("whole", CHECKPOINTS)
-    assert [entry.event for entry in read(folder.journal)[1]] == events
+    assert list(read(folder.journal)[1]) == events
     audits = [audit(each) for each in (folder, whole)]
     assert audits[0].records == audits[1].records
     assert audits[0].records["once"] == CHECKPOINTS * 10
@@ -134,7 +135,7 @@ def test_events_that_wait_for_a_full_disk_begin_one_segment_together(tmp_path, m
     with monkeypatch.context() as full:
         full.setattr(journals.os, "pwrite", fails(errno.ENOSPC))
         for number in range(100):
-            job.process_waits(Start(w(0), 0), f"reason {number}", float(number))
+            job.on(Waiting(Start(w(0), 0), f"reason {number}"), float(number))
             with pytest.raises(StalledError):
                 journal.commit(0.0)
     journal.close()

@@ -15,11 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import UserError
+from shoal.master.job.events import (
+    JobBegun,
+    MasterRestarted,
+    Noted,
+    ServerRegistered,
+    TakenForDead,
+    TaskReported,
+    TaskWanted,
+    TrainingAllowed,
+    WorkerFenced,
+    WorkerRegistered,
+)
 from shoal.master.job.instructions import AdoptProcess, FenceWorker, KillProcess
 from shoal.master.journal import journal as journals
 from shoal.master.journal import records, segments
 from shoal.master.journal import state as states
-from shoal.master.journal.events import Event, RecordedJob, decode, encode
+from shoal.master.journal.events import Entry, RecordedJob, decode, encode
 from shoal.master.journal.journal import Journal, JournalError, StalledError
 from shoal.master.journal.reading import read, read_segments
 from shoal.master.journal.records import Header
@@ -63,8 +75,7 @@ def of_a_random_job(seed, sync, **fields):
 
 
 def replay(job, events):
-    texts = [json.dumps(vars(event)) for event in events]
-    job.replay(Event(**json.loads(text)) for text in texts)
+    job.replay(map(plain, events))
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -130,12 +141,12 @@ def test_a_journal_with_segments_that_begin_anywhere_gives_the_job_that_was(
         assert live is not None
         again.close()
     stored, entries = read(path)
-    assert [entry.event for entry in entries] == [plain(event) for event in world.events]
+    assert list(entries) == [plain(event) for event in world.events]
     assert len(segments.segments(path)) == 1 + len(world.events) // every
     assert stored == configuration
 
 
-EVENT = Event("begin", 1.5)
+EVENT = Entry(JobBegun(), 1.5)
 SEGMENT_AT = 3
 
 
@@ -148,7 +159,7 @@ def journal(tmp_path):
         opened = Journal(path, config())
         job = opened.restore()
         for index in range(8):
-            job.noted(f"reason {index}", float(index))
+            job.on(Noted(f"reason {index}"), float(index))
         opened.close()
     return path
 
@@ -165,10 +176,10 @@ def test_events_come_back_and_more_can_be_added(journal):
     again.add(EVENT)
     again.close()
     stored, entries = read(journal)
-    events = [entry.event for entry in entries]
+    *reasons, last = entries
     assert stored == config()
-    assert [each.arguments["text"] for each in events[:-1]] == [f"reason {i}" for i in range(8)]
-    assert events[-1] == EVENT
+    assert [each.event for each in reasons] == [Noted(f"reason {i}") for i in range(8)]
+    assert last == EVENT
 
 
 @pytest.mark.parametrize("reading", [1, 2, 3])
@@ -183,7 +194,7 @@ def test_a_journal_is_whole_for_who_reads_while_a_segment_begins(tmp_path, monke
     def write(events):
         nonlocal written
         for _ in range(events):
-            job.noted(f"reason {written}", float(written))
+            job.on(Noted(f"reason {written}"), float(written))
             written += 1
         opened.commit()
 
@@ -199,7 +210,7 @@ def test_a_journal_is_whole_for_who_reads_while_a_segment_begins(tmp_path, monke
 
     write(2)
     monkeypatch.setattr(journals, "Segment", Overtaken)
-    found = [entry.event.arguments["text"] for entry in read(path)[1]]
+    found = [entry.event.text for entry in read(path)[1]]
     opened.close()
     assert found == [f"reason {index}" for index in range(len(found))]
     assert len(found) >= 2
@@ -311,7 +322,7 @@ def test_a_crash_before_the_end_of_a_segment_is_written(journal):
     newest = Segment(journal / "000003.journal")
     opened = Journal(journal, config())
     opened._create(
-        Header(config(), 4, newest.last, 1.0, 7.0, "x", states.version(), newest.header.state)
+        Header(config(), 4, newest.last, 1.0, 7.0, states.version(), newest.header.state)
     )
     opened.close()
     again = Journal(journal, config())
@@ -469,9 +480,9 @@ def test_a_state_names_nothing_but_parts_of_a_job():
 
 def test_an_event_that_leads_elsewhere_is_refused():
     with pytest.raises(UserError, match="cannot be done again"):
-        replayed(config(), [EVENT, Event("task_wanted", 2.0, {"worker": encode(w(0))})])
-    with pytest.raises(UserError, match="unheard_of"):
-        replayed(config(), [Event("unheard_of", 2.0)])
+        replayed(config(), [EVENT, Entry(TaskWanted(w(7), 0), 2.0)])
+    with pytest.raises(UserError, match="now the answer is"):
+        replayed(config(), [EVENT, Entry(Noted("a task was leased"), 2.0, task=3)])
 
 
 def test_training_that_was_allowed_stays_allowed():
@@ -480,30 +491,30 @@ def test_training_that_was_allowed_stays_allowed():
     events = []
     job = RecordedJob(configuration, events.append)
     register(job, DataDescribed(training=(Source("t", 40),)))
-    job.process_exited(exited(w(1)), 1.0)
-    job.fenced(w(1), 0, [], 1.5)
-    job.worker_registered(w(1), 1, 2.0)
+    job.on(exited(w(1)), 1.0)
+    job.on(WorkerFenced(w(1), 0, []), 1.5)
+    job.on(WorkerRegistered(w(1), 1), 2.0)
     task = take(job, w(0))
     again = replayed(configuration, events)
     assert take(again, w(0)) == task
-    assert [event.method for event in events].count("training_allowed") == 1
+    assert [each.event for each in events].count(TrainingAllowed()) == 1
 
 
 def test_a_new_master_finds_what_was_under_way():
     events = []
     job = RecordedJob(config(workers="3", servers="1"), events.append)
-    job.begin(0.0)
+    job.on(JobBegun(), 0.0)
     (server,) = job.members.servers
-    job.server_registered(server, 0, "host:1", 0.0)
+    job.on(ServerRegistered(server, 0, "host:1"), 0.0)
     for worker in job.members.workers:
-        job.worker_registered(worker, 0, 0.0)
+        job.on(WorkerRegistered(worker, 0), 0.0)
     finish_next(job, w(0), DataDescribed(training=(Source("t", 40),)))
     held = {worker: take(job, w(worker)) for worker in range(3)}
-    job.process_exited(exited(w(1)), 2.0)  # is to be fenced
-    job.taken_for_dead(w(2), 0, "silence", 3.0)  # is to be killed and fenced
+    job.on(exited(w(1)), 2.0)  # is to be fenced
+    job.on(TakenForDead(w(2), 0, "silence"), 3.0)  # is to be killed and fenced
 
     again = replayed(config(workers="3", servers="1"), events)
-    again.master_restarted(100.0)
+    again.on(MasterRestarted(), 100.0)
     dead = Start(w(2), 0)
     assert again.take_instructions() == [
         *[AdoptProcess(start) for start in (Start(server, 0), Start(w(0), 0))],
@@ -514,5 +525,5 @@ def test_a_new_master_finds_what_was_under_way():
     again.tick(110.0)
     assert again.members.workers_alive == 1
     assert take(again, w(0)) == held[0]
-    again.task_reported(w(0), 0, held[0].id, Done(), 1, 111.0)
+    again.on(TaskReported(w(0), 0, held[0].id, Done(), 1), 111.0)
     assert again.work.ledger.trained_once == 10

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import folder_name
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import CheckpointsFound, JobBegun, ServerRegistered, Taken
 from shoal.master.journal.audit import audit
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log
@@ -66,16 +66,18 @@ def test_a_log_of_an_earlier_course_is_left_alone_when_the_job_is_resumed_once_m
         register(job, DataDescribed(training=(Source("t", 40),)))
         finish_next(job, w(0), Done())
         resume_job(job, configured, journal, "again", 9.0, folder)
-        job.begin(10.0)
+        job.on(JobBegun(), 10.0)
         incarnation = job.members.servers[ServerId(1)].incarnation
-        job.server_registered(ServerId(1), incarnation, "host:1", 11.0)
+        job.on(ServerRegistered(ServerId(1), incarnation, "host:1"), 11.0)
         told = len(job.record.messages)
         resume_job(job, configured, journal, "once more", 12.0, folder)
         assert not any("the log of updates" in text for text in [*job.record.messages][told:])
         # As soon as all have registered, workers may have pushed.
-        job.begin(13.0)
+        job.on(JobBegun(), 13.0)
         for server in job.members.servers:
-            job.server_registered(server, job.members.servers[server].incarnation, "host:9", 14.0)
+            job.on(
+                ServerRegistered(server, job.members.servers[server].incarnation, "host:9"), 14.0
+            )
         resume_job(job, configured, journal, "for the third time", 15.0, folder)
         assert "not all of the log of updates is in it" in job.record.messages[-1]
 
@@ -89,5 +91,5 @@ def test_a_checkpoint_that_the_journal_does_not_know_is_restored_by_nobody(tmp_p
         job = journal.restore()
         register(job, DataDescribed(training=(Source("t", 40),)))
         resume_job(job, configured, journal, "again", 9.0, folder)
-        job.checkpoints.found([Taken(1, 10, 100, 0.1)])
+        job.on(CheckpointsFound([Taken(1, 10, 100, 0.1)]), 1.0)
         assert job.checkpoints.kept.all == []

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from shoal.master.journal.events import RecordedJob
-from tests.master.journal.test_journal import of_a_random_job, replay
-from tests.master.random_jobs import RandomJob, differences, plain, state
+from shoal.master.journal.records import entry_of, payload_of
+from tests.master.journal.test_journal import of_a_random_job
+from tests.master.random_jobs import RandomJob, differences, state
 from tests.processors import LEVELS, switches
 
 SEEDS = range(16)
@@ -34,13 +35,13 @@ def events_of(seed):
     world = RandomJob(configuration(seed), seed)
     for _ in range(STEPS):
         world.step()
-    return [plain(event) for event in world.events]
+    return [payload_of(event) for event in world.events]
 
 
 def seen(seed, events):
     """What happens to the job of this seed here, and the state that a journal gives."""
     job = RecordedJob(configuration(seed), lambda event: None)
-    replay(job, events)
+    job.replay(map(entry_of, events))
     return events_of(seed), state(job)
 
 

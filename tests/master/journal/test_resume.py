@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import UserError
+from shoal.master.job.events import TaskAheadWanted
 from shoal.master.journal.resume import _refuse_unknown
 from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.outcomes import DataDescribed
@@ -46,7 +47,7 @@ def test_the_ledger_is_what_the_model_holds(seed, logs, kills, bad):
 def test_a_push_after_a_task_whose_report_is_missing_is_refused_by_name():
     job = begun(DataDescribed((Source("t", 80),)))
     task = take(job, w(0))
-    ahead = job.task_ahead_wanted(w(0), 0, task.id, 1.0)
+    ahead = job.on(TaskAheadWanted(w(0), 0, task.id), 1.0)
     of_task = LastPush(w(0), 0, 2, task.id, 10)
     _refuse_unknown(job, ((of_task,),))
     after = LastPush(w(0), 0, 3, ahead.id, 5)

@@ -8,7 +8,15 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import (
+    CheckpointFixed,
+    CheckpointTaken,
+    GradientOffered,
+    Resumed,
+    Taken,
+    UpdateApplied,
+    WorkerFenced,
+)
 from shoal.master.job.instructions import ApplyUpdate
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import RecordedJob
@@ -63,7 +71,7 @@ class SynchronousWorld(World):
                 self.offers[name, worker.incarnation] = gradient, joined, done
             return
         del self.offers[name, worker.incarnation]
-        if self.job.gradient_offered(gradient, joined, worker.task.id, done, self.now):
+        if self.job.on(GradientOffered(gradient, joined, worker.task.id, done), self.now):
             worker.done = done
 
     def apply_update(self):
@@ -73,7 +81,7 @@ class SynchronousWorld(World):
                 self.model.update(self.held.pop(gradient))
             for gradient in update.dropped:
                 self.held.pop(gradient, None)
-            self.job.update_applied(update.number, sum(self.model.values()), self.now)
+            self.job.on(UpdateApplied(update.number, sum(self.model.values())), self.now)
 
     def fence(self):
         if self.fences:
@@ -85,7 +93,7 @@ class SynchronousWorld(World):
                 if (each.worker, each.incarnation) != of or each.number in fence.kept
             }
             nothing = [AppliedPush(0, 0, 0)]
-            self.job.fenced(fence.worker, fence.incarnation, nothing, self.now)
+            self.job.on(WorkerFenced(fence.worker, fence.incarnation, nothing), self.now)
 
     def save(self):
         if self.checkpoint is None:
@@ -94,23 +102,23 @@ class SynchronousWorld(World):
         if not fixed:
             if not self.job.updates.applying:
                 fixed[0] = copy.deepcopy(self.model)
-                self.job.checkpoint_fixed(self.now)
+                self.job.on(CheckpointFixed(), self.now)
             return
         self.checkpoint = None
         self.numbers += 1
         self.saved[self.numbers] = fixed[0]
         version = max(1, sum(fixed[0].values()))
-        self.job.checkpoint_taken(Taken(self.numbers, version, 1, 0.1), final, self.now)
+        self.job.on(CheckpointTaken(Taken(self.numbers, version, 1, 0.1), final), self.now)
 
     def in_update(self, number):
         """What of the records is in a checkpoint."""
-        methods = [(event.method, event.arguments.get("taken")) for event in self.events]
+        events = [entry.event for entry in self.events]
         taken = next(
             at
-            for at, (method, taken) in enumerate(methods)
-            if method == "checkpoint_taken" and taken["number"] == number
+            for at, event in enumerate(events)
+            if isinstance(event, CheckpointTaken) and event.taken.number == number
         )
-        fixed = max(at for at in range(taken) if methods[at][0] == "checkpoint_fixed")
+        fixed = max(at for at in range(taken) if events[at] == CheckpointFixed())
         return given_by(RecordedJob(self.config, lambda _: None), self.events[:fixed])
 
     def kill_and_resume(self):
@@ -126,7 +134,7 @@ class SynchronousWorld(World):
             self.model = copy.deepcopy(self.saved[restored.number])
         changes = {"workers": str(self.draw.randint(1, 3)), "servers": "1", "relaunch_limit": 99}
         changes["max_bad_records"] = 0
-        self.job.resumed(f"r{self.resumptions}", changes, restored, (), intervals, self.now)
+        self.job.on(Resumed(f"r{self.resumptions}", changes, restored, (), intervals), self.now)
         self.obey()
 
 

@@ -2,6 +2,7 @@
 
 import enum
 
+from shoal.master.job.events import JobBegun
 from shoal.master.job.members.members import ProcessState
 from shoal.master.journal import state
 from shoal.master.journal.events import RecordedJob
@@ -14,6 +15,6 @@ def test_a_state_can_be_read_where_enums_would_be_pickled_by_name(monkeypatch):
     for kind in (Phase, ProcessState):
         monkeypatch.setattr(kind, "__reduce_ex__", enum.pickle_by_enum_name)
     job = RecordedJob(config(), lambda _: None)
-    job.begin(0.0)
+    job.on(JobBegun(), 0.0)
     again = state.load(state.dump(job), lambda _: None)
     assert again.phases.phase is job.phases.phase

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.journal import Journal
-from shoal.master.journal.records import Entry
 from shoal.master.journal.told_course import CourseTeller, events_from
-from tests.master.random_jobs import RandomJob
+from tests.master.random_jobs import RandomJob, plain
 from tests.master.strategies import config
 
 
@@ -20,7 +20,7 @@ def told_by(configuration, events):
     lines = []
     teller = CourseTeller(RecordedJob(configuration, lambda _: None), lines.append)
     for number, event in enumerate(events):
-        teller.follow(Entry(100.0 + number, event))
+        teller.follow(replace(event, wall=100.0 + number))
     return lines
 
 
@@ -74,8 +74,8 @@ def test_events_are_read_once_while_the_journal_grows(journal):
         for _ in range(30):
             world.step()
         write(file, world.events[known:])
-        found += [entry.event for entry in new()]
-        assert found == world.events
+        found += new()
+        assert found == list(map(plain, world.events))
         assert list(new()) == []
 
 

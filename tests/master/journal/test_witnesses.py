@@ -11,6 +11,7 @@ import pytest
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
 from shoal.errors import UserError
+from shoal.master.job.events import JobBegun
 from shoal.master.journal import journal as journals
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.reading import read_segments
@@ -83,7 +84,7 @@ def test_no_task_is_given_out_before_all_have_spoken(tmp_path, told):
     assert master.ask(0).wait_seconds > 0
     master.shared.hear(Start(ServerId(0), 0), told)
     assert master.ask(0).wait_seconds > 0  # worker-1 may know more
-    master.shared.apply(lambda job, now: job.process_exited(exited(w(1)), now))
+    master.shared.apply(lambda job, now: job.on(exited(w(1)), now))
     assert master.ask(0).HasField("task")
     master.journal.close()
 
@@ -207,7 +208,9 @@ def test_an_error_of_the_disk_ends_the_job_with_its_reason(tmp_path, monkeypatch
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(journals.os, "fsync", fail)
-    Runner(master.shared).guarded(lambda: master.shared.apply(lambda job, now: job.begin(now)))
+    Runner(master.shared).guarded(
+        lambda: master.shared.apply(lambda job, now: job.on(JobBegun(), now))
+    )
     assert master.job.phases.phase.state == "failed"
     assert "cannot be written any more" in master.job.phases.failure.message
     with pytest.raises(WireError, match="cannot be written any more"):

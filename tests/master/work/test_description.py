@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from shoal.master.job.events import TaskReported
 from shoal.master.job.instructions import Wait
 from shoal.master.work.description import Description
 from shoal.master.work.failures import Failure
@@ -76,7 +77,7 @@ def work(job, task, worker=FIRST, version=0):
         outcome = StatesComputed(pb.MetricStates(metrics=[metric]))
     elif task.kind == pb.FINISH_EVALUATION:
         outcome = MetricsComputed({"m": task.states.metrics[0].variables[0].values[0]})
-    job.task_reported(worker, 0, task.id, outcome, version, 1.0)
+    job.on(TaskReported(worker, 0, task.id, outcome, version), 1.0)
 
 
 def run(job, worker=FIRST):
@@ -158,7 +159,7 @@ def test_data_without_a_record_anywhere_is_told_when_all_is_described():
     for _ in range(2):
         task = take(job, w(0))
         sources = tuple(Source(name, 0) for name in task.sources)
-        job.task_reported(w(0), 0, task.id, DataDescribed(training=sources), 0, 1.0)
+        job.on(TaskReported(w(0), 0, task.id, DataDescribed(training=sources), 0), 1.0)
     assert job.phases.phase == Phase.FAILED
     assert "--training-data train.csv holds no records" in job.phases.failure.message
 
@@ -166,7 +167,7 @@ def test_data_without_a_record_anywhere_is_told_when_all_is_described():
 def test_a_source_that_cannot_be_described_fails_the_job_by_its_reason():
     job = start(workers=1)
     task = take(job, w(0))
-    job.task_reported(w(0), 0, task.id, Failure.of_user("s00003 is damaged"), 0, 1.0)
+    job.on(TaskReported(w(0), 0, task.id, Failure.of_user("s00003 is damaged"), 0), 1.0)
     assert job.phases.phase == Phase.FAILED
     assert job.phases.failure.message == "s00003 is damaged"
 

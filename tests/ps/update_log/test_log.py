@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shoal.master.calls.server_work import note_status
+from shoal.master.job.events import ServerRegistered
 from shoal.master.result import result_of
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed
@@ -107,12 +108,12 @@ def test_who_dies_unprotected_is_counted_so_until_its_successor_is_protected(wor
     job.look_after_one(0)  # nobody keeps its log
     note_status(server, job.status(0), master, 1.0)
     job.kill(0)
-    master.process_exited(exited(server), 2.0)
+    master.on(exited(server), 2.0)
     job.start(0)
     # From its recovery on the successor counts itself.
     status = job.status(0)
     assert (bool(status.unprotected), status.absences) == (True, 1)
-    master.server_registered(server, 1, "host:1", 4.0)
+    master.on(ServerRegistered(server, 1, "host:1"), 4.0)
     note_status(server, status, master, 4.0)
     job.start(1)
     for index in (0, 1):

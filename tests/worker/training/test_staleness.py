@@ -93,7 +93,7 @@ def test_a_worker_that_waits_goes_on_when_the_slow_one_dies(race):
     fast = Fast(staleness)
     fast.start()
     assert fast.reached(3)
-    shared.apply(lambda job, now: job.process_exited(exited(w(0)), now))
+    shared.apply(lambda job, now: job.on(exited(w(0)), now))
     fast.join(PATIENCE)
     assert fast.ahead == list(range(STEPS))
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from shoal.master.job.events import UpdateApplied
 from shoal.master.job.job import Job
 from shoal.master.job.updates import Gradient
 from shoal.master.service import MasterService
@@ -178,7 +179,7 @@ def race(connect, cluster, server_group, served):
                     )
                     for connection in connections:
                         connection.call(methods.APPLY_UPDATE, request)
-                    shared.apply(lambda job, now, n=update.number: job.update_applied(n, n, now))
+                    shared.apply(lambda job, now, n=update.number: job.on(UpdateApplied(n, n), now))
 
         thread = threading.Thread(target=servers)
         thread.start()

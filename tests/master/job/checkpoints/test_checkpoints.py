@@ -4,7 +4,21 @@ import itertools
 
 import pytest
 
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import (
+    CheckpointBegun,
+    CheckpointFailed,
+    CheckpointsFound,
+    CheckpointTaken,
+    JobBegun,
+    JobFailed,
+    JobStopped,
+    MasterRestarted,
+    Resumed,
+    ServerRegistered,
+    Taken,
+    TaskReported,
+    WorkerRegistered,
+)
 from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint, Wait
 from shoal.master.job.view.status import position, status_message
 from shoal.master.journal.events import RecordedJob
@@ -50,9 +64,9 @@ def test_by_steps_one_at_a_time():
     assert at_version(job, 9, 1.0) == []
     assert at_version(job, 12, 2.0) == [TakeCheckpoint()]
     assert at_version(job, 25, 3.0) == []  # one is under way
-    job.checkpoint_taken(taken(1), False, 4.0)
+    job.on(CheckpointTaken(taken(1), False), 4.0)
     assert orders(job) == [TakeCheckpoint()]  # as soon as it has ended
-    job.checkpoint_taken(taken(2), False, 5.0)
+    job.on(CheckpointTaken(taken(2), False), 5.0)
     assert at_version(job, 29, 6.0) == []
 
 
@@ -61,10 +75,10 @@ def test_the_age_counts_from_the_newest_one_or_the_beginning_of_training():
     assert job.checkpoints.age(1.0) == 0.0  # training began at 1
     assert job.checkpoints.age(21.0) == 20.0
     at_version(job, 12, 21.0)
-    job.checkpoint_failed("/x: No space left on device", False, 22.0)
+    job.on(CheckpointFailed("/x: No space left on device", False), 22.0)
     assert job.checkpoints.age(23.0) == 22.0
     at_version(job, 22, 24.0)
-    job.checkpoint_taken(taken(1), False, 25.0)
+    job.on(CheckpointTaken(taken(1), False), 25.0)
     assert job.checkpoints.age(30.0) == 5.0
     without = begun(TRAINING, checkpoint_steps=0, checkpoint_seconds=0.0)
     assert without.checkpoints.age(30.0) is None
@@ -76,7 +90,7 @@ def test_by_time_and_again_after_a_failure():
     assert orders(job) == []
     job.tick(31.0)
     assert orders(job) == [TakeCheckpoint()]
-    job.checkpoint_failed("/x: No space left on device", False, 33.0)
+    job.on(CheckpointFailed("/x: No space left on device", False), 33.0)
     job.tick(60.0)
     assert orders(job) == []
     job.tick(61.0)
@@ -89,8 +103,8 @@ def test_by_time_and_again_after_a_failure():
 
 def test_the_newest_are_kept_and_those_of_an_earlier_master_count():
     job = begun(TRAINING, checkpoint_steps=1, keep_checkpoint_max=2)
-    job.checkpoints.found([taken(3), taken(5)])
-    job.checkpoint_taken(taken(6), False, 1.0)
+    job.on(CheckpointsFound([taken(3), taken(5)]), 1.0)
+    job.on(CheckpointTaken(taken(6), False), 1.0)
     assert orders(job)[0] == RemoveCheckpoints((3,))
     assert [each.number for each in job.checkpoints.kept.all] == [5, 6]
 
@@ -111,11 +125,11 @@ def test_the_last_checkpoint_is_of_all_that_was_trained():
         finish_next(job, w(0), Done())
     assert job.phases.phase == Phase.SAVING
     # The one under way was begun before the end.
-    job.checkpoint_taken(taken(1), False, 2.0)
+    job.on(CheckpointTaken(taken(1), False), 2.0)
     assert job.phases.phase == Phase.SAVING
     assert orders(job) == [TakeCheckpoint(final=True)]
     assert position(job, 2.0)["records"]["trained_once"] == 40
-    job.checkpoint_taken(taken(2), True, 3.0)
+    job.on(CheckpointTaken(taken(2), True), 3.0)
     confirm(job, 3.0)
     assert job.phases.phase == Phase.SUCCEEDED
 
@@ -137,17 +151,17 @@ def test_the_last_checkpoint_is_of_the_best_evaluation_that_ends_after_training(
     assert job.phases.phase == Phase.SAVING
     assert orders(job) == [TakeCheckpoint(final=True)]
     if begins:
-        job.checkpoint_begun(2.0)
-    job.task_reported(w(0), 0, metrics.id, MetricsComputed({"auc": 0.8}), 20, 2.0)
+        job.on(CheckpointBegun(), 2.0)
+    job.on(TaskReported(w(0), 0, metrics.id, MetricsComputed({"auc": 0.8}), 20), 2.0)
     job.tick(2.0)
-    job.checkpoint_taken(taken(1), True, 3.0)
+    job.on(CheckpointTaken(taken(1), True), 3.0)
     worse = {
         pb.EVALUATE: StatesComputed(pb.MetricStates()),
         pb.FINISH_EVALUATION: MetricsComputed({"auc": 0.7}),
     }
     while not job.ended:
         task = take(job, w(0))
-        job.task_reported(w(0), 0, task.id, worse[task.kind], 20, 4.0)
+        job.on(TaskReported(w(0), 0, task.id, worse[task.kind], 20), 4.0)
         confirm(job, 4.0)
     first, *later = [each.metrics["auc"] for each in job.work.evaluation_results]
     assert (first, set(later)) == (0.8, {0.7})
@@ -161,7 +175,7 @@ def test_a_job_ends_well_without_its_last_checkpoint():
     for now in (2.0, 3.0):
         job.tick(now)
         assert orders(job) == [TakeCheckpoint(final=True)]
-        job.checkpoint_failed("the disk is full", True, now)
+        job.on(CheckpointFailed("the disk is full", True), now)
     assert job.phases.phase == Phase.EXPORTING
     finish_next(job, w(0), Done())
     confirm(job, 3.0)
@@ -174,7 +188,7 @@ def failing(job, reason, begun, patience):
     times, now = [], begun
     while orders(job) == [TakeCheckpoint(final=True)]:
         times.append(now)
-        job.checkpoint_failed(reason, True, now)
+        job.on(CheckpointFailed(reason, True), now)
         while job.phases.saves and now < begun + 2 * patience:
             now += 0.5
             job.tick(now)
@@ -193,7 +207,7 @@ def test_the_only_copy_of_a_model_is_tried_for_as_long_as_data_is(gives_up):
             finish_next(job, w(0), Done())
     job.tick(2.0)
     assert orders(job) == [TakeCheckpoint(final=True)]
-    job.checkpoint_failed("/c: No space left on device", True, 2.0)
+    job.on(CheckpointFailed("/c: No space left on device", True), 2.0)
     assert orders(job) == []  # not at the same instant
     assert "No space" in status_message(job, 2.0).waits_for
     job.tick(3.0)
@@ -211,11 +225,11 @@ def test_a_model_is_saved_as_soon_as_the_storage_is_back():
     job.tick(2.0)
     for now in (2.0, 4.0, 8.0):
         assert orders(job) == [TakeCheckpoint(final=True)]
-        job.checkpoint_failed("the store is away", True, now)
+        job.on(CheckpointFailed("the store is away", True), now)
         job.tick(now + 4.0)
     assert orders(job) == [TakeCheckpoint(final=True)]
-    job.checkpoint_begun(12.0)
-    job.checkpoint_taken(taken(1), True, 13.0)
+    job.on(CheckpointBegun(), 12.0)
+    job.on(CheckpointTaken(taken(1), True), 13.0)
     assert job.phases.phase == Phase.FAILED
     assert WAY_OUT.format(1) in job.phases.failure.message
 
@@ -224,9 +238,9 @@ def in_training():
     """A job in training that takes a checkpoint every 10 steps, and the list of its events."""
     events = []
     job = pushed(RecordedJob(config(checkpoint_steps=10), events.append))
-    job.begin(0.0)
-    job.server_registered(ServerId(0), 0, "host:0", 0.0)
-    job.worker_registered(w(0), 0, 0.0)
+    job.on(JobBegun(), 0.0)
+    job.on(ServerRegistered(ServerId(0), 0, "host:0"), 0.0)
+    job.on(WorkerRegistered(w(0), 0), 0.0)
     finish_next(job, w(0), TRAINING)
     return job, events
 
@@ -236,16 +250,16 @@ def test_a_new_master_takes_again_what_the_old_one_had_under_way():
     at_version(job, 10, 1.0)
     for _ in range(4):
         finish_next(job, w(0), Done())
-    job.checkpoint_taken(taken(1), False, 2.0)
+    job.on(CheckpointTaken(taken(1), False), 2.0)
     for phase in (Phase.SAVING, Phase.SUCCEEDED):
         again = pushed(RecordedJob(config(checkpoint_steps=10), lambda _: None))
         again.replay(list(events))
         assert again.phases.phase == job.phases.phase == phase
-        again.master_restarted(3.0)
+        again.on(MasterRestarted(), 3.0)
         again.tick(3.0)
         assert orders(again) == [TakeCheckpoint(final=True)] * (phase == Phase.SAVING)
         if phase == Phase.SAVING:
-            job.checkpoint_taken(taken(2), True, 4.0)
+            job.on(CheckpointTaken(taken(2), True), 4.0)
             confirm(job, 4.0)
 
 
@@ -255,7 +269,7 @@ def test_a_new_master_takes_one_where_a_server_asked_before_it_looked_at_the_oth
     again.replay(list(events))
     for _ in range(2):  # its question is repeated
         assert again.server_draining(ServerId(0), 0, 1.0).outcome is None
-    again.master_restarted(2.0)
+    again.on(MasterRestarted(), 2.0)
     assert again.server_draining(ServerId(0), 0, 3.0).outcome is None
     again.tick(3.0)
     assert orders(again) == [TakeCheckpoint()]
@@ -296,10 +310,10 @@ def test_a_server_that_is_told_to_end_waits_for_a_checkpoint_that_begins_after_i
     assert at_version(job, 10, 1.0) == [TakeCheckpoint()]
     assert job.server_draining(ServerId(0), 0, 2.0).outcome is None
     assert orders(job) == []
-    job.checkpoint_taken(taken(1), False, 3.0)
+    job.on(CheckpointTaken(taken(1), False), 3.0)
     assert orders(job) == [TakeCheckpoint()]  # the first may lack what came before the question
     assert job.server_draining(ServerId(0), 0, 4.0).outcome is None
-    job.checkpoint_taken(taken(2), False, 5.0)
+    job.on(CheckpointTaken(taken(2), False), 5.0)
     assert "in checkpoint 2" in job.server_draining(ServerId(0), 0, 6.0).outcome
     assert orders(job) == []
     with pytest.raises(WireError):
@@ -310,7 +324,7 @@ def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
     job = begun(TRAINING, checkpoint_seconds=30.0)
     assert job.server_draining(ServerId(0), 0, 2.0).outcome is None
     assert orders(job) == [TakeCheckpoint()]
-    job.checkpoint_failed("no space", False, 3.0)
+    job.on(CheckpointFailed("no space", False), 3.0)
     assert (
         job.server_draining(ServerId(0), 0, 4.0).outcome
         == "the checkpoint could not be taken: no space"
@@ -318,7 +332,7 @@ def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
     assert orders(job) == []
     without = begun(TRAINING, checkpoint_seconds=0.0)
     assert "takes no checkpoints" in without.server_draining(ServerId(0), 0, 2.0).outcome
-    without.stop("enough", 3.0)
+    without.on(JobStopped("enough"), 3.0)
     assert without.server_draining(ServerId(0), 0, 4.0).outcome == "nothing is trained now"
 
 
@@ -329,12 +343,12 @@ def test_a_server_asks_for_a_checkpoint_of_its_log():
     job.servers.answered(ServerId(1), asking)
     job.tick(2.0)
     assert orders(job) == [TakeCheckpoint()]
-    job.checkpoint_failed("/x: No space left on device", False, 3.0)
+    job.on(CheckpointFailed("/x: No space left on device", False), 3.0)
     job.tick(7.0)
     assert orders(job) == []  # it still asks, and a full disk stays full for a while
     job.tick(8.0)
     assert orders(job) == [TakeCheckpoint()]
-    job.checkpoint_taken(taken(1), False, 9.0)
+    job.on(CheckpointTaken(taken(1), False), 9.0)
     job.tick(10.0)
     assert orders(job) == []
     job.servers.answered(ServerId(1), pb.ServerStatus())
@@ -354,7 +368,7 @@ def export_fails(**changes):
     for _ in range(4):
         finish_next(job, w(0), Done())
     if changes.get("checkpoint_seconds"):
-        job.checkpoint_taken(taken(4), True, 1.0)
+        job.on(CheckpointTaken(taken(4), True), 1.0)
     assert job.phases.phase == Phase.EXPORTING
     orders(job)
     finish_next(job, w(0), FULL)
@@ -370,8 +384,8 @@ def test_a_model_that_is_in_no_checkpoint_is_saved_before_its_export_is_given_up
     assert orders(job) == [TakeCheckpoint(final=True)]
     assert isinstance(job.task_wanted(w(0), 0, 2.0), Wait)
     assert not job.ended
-    job.checkpoint_begun(2.0)
-    job.checkpoint_taken(taken(1), True, 3.0)
+    job.on(CheckpointBegun(), 2.0)
+    job.on(CheckpointTaken(taken(1), True), 3.0)
     assert job.phases.phase == Phase.FAILED
     assert job.phases.failure.kind == pb.ENVIRONMENT
     assert job.phases.failure.message.startswith(f"{FULL.message}\n{WAY_OUT.format(1)}")
@@ -389,10 +403,10 @@ def test_where_no_checkpoint_can_be_had_the_job_fails_for_the_first_reason_and_s
     job = export_fails()
     job.tick(2.0)
     if ends == "stopped":
-        job.stop("Ctrl-C", 3.0)
+        job.on(JobStopped("Ctrl-C"), 3.0)
         reason = "the job was stopped: Ctrl-C"
     elif ends == "a server":
-        job.fail(Failure.internal("ps-0 died too often"), 3.0)
+        job.on(JobFailed(Failure.internal("ps-0 died too often")), 3.0)
         reason = "ps-0 died too often"
     else:
         assert failing(job, "no room either", 3.0, 300.0)
@@ -409,12 +423,12 @@ def test_where_no_checkpoint_can_be_had_the_job_fails_for_the_first_reason_and_s
 def test_a_checkpoint_that_is_older_is_not_said_to_have_everything():
     job = begun(TRAINING, output="o", checkpoint_steps=10, job_dir="jobs/j")
     assert at_version(job, 10, 1.0) == [TakeCheckpoint()]
-    job.checkpoint_taken(taken(1), False, 1.0)
+    job.on(CheckpointTaken(taken(1), False), 1.0)
     for _ in range(4):
         finish_next(job, w(0), Done())
     for now in (2.0, 3.0):
         job.tick(now)
-        job.checkpoint_failed("no room", True, now)
+        job.on(CheckpointFailed("no room", True), now)
     orders(job)
     finish_next(job, w(0), FULL)
     assert not job.ended
@@ -434,45 +448,45 @@ def test_a_new_master_goes_on_saving_the_model():
     finish_next(job, w(0), FULL)
     again = pushed(RecordedJob(config(output="o"), lambda _: None))
     again.replay(list(events))
-    again.master_restarted(3.0)
+    again.on(MasterRestarted(), 3.0)
     again.tick(3.0)
     assert orders(again) == [TakeCheckpoint(final=True)]
 
 
 def resumed_on(job, servers, restored, now):
     """The job goes on from a checkpoint, with so many servers."""
-    job.resumed(f"at {now}", {"servers": str(servers)}, restored, (), (), now, "", ((),) * 2)
+    job.on(Resumed(f"at {now}", {"servers": str(servers)}, restored, (), (), "", ((),) * 2), now)
     job.take_instructions()
 
 
 def test_with_another_number_of_servers_older_checkpoints_are_given_up():
     job = begun(TRAINING, servers="2", checkpoint_steps=10, keep_checkpoint_max=3)
     for number in (1, 2, 3):
-        job.checkpoint_begun(1.0)
-        job.checkpoint_taken(taken(number), False, 1.0)
+        job.on(CheckpointBegun(), 1.0)
+        job.on(CheckpointTaken(taken(number), False), 1.0)
     orders(job)
     resumed_on(job, 2, taken(2), 2.0)
     assert job.checkpoints.kept.all == [taken(1), taken(2)]
     resumed_on(job, 3, taken(2), 3.0)
     assert job.checkpoints.kept.all == [taken(2)]
-    job.checkpoints.found([taken(1), taken(2)])  # still there, and nobody is to restore it
+    job.on(CheckpointsFound([taken(1), taken(2)]), 1.0)  # still there, and nobody is to restore it
     assert job.checkpoints.kept.all == [taken(2)]
-    job.checkpoint_begun(4.0)
-    job.checkpoint_taken(taken(4), False, 4.0)
+    job.on(CheckpointBegun(), 4.0)
+    job.on(CheckpointTaken(taken(4), False), 4.0)
     assert RemoveCheckpoints((1,)) in orders(job)
-    job.checkpoint_begun(5.0)
-    job.checkpoint_taken(taken(5), False, 5.0)
+    job.on(CheckpointBegun(), 5.0)
+    job.on(CheckpointTaken(taken(5), False), 5.0)
     assert not any(isinstance(each, RemoveCheckpoints) for each in orders(job))
 
 
 def test_a_checkpoint_is_not_offered_again_to_a_server_that_found_it_damaged():
     job = begun(TRAINING, servers="2", checkpoint_steps=10)
     for number in (1, 2):
-        job.checkpoint_begun(1.0)
-        job.checkpoint_taken(taken(number), False, 1.0)
+        job.on(CheckpointBegun(), 1.0)
+        job.on(CheckpointTaken(taken(number), False), 1.0)
     one, other = job.members.servers
-    job.process_exited(exited(one, 0), 2.0)
-    job.server_registered(one, 1, "host:1", 3.0, checkpoint=1)
+    job.on(exited(one, 0), 2.0)
+    job.on(ServerRegistered(one, 1, "host:1", checkpoint=1), 3.0)
     assert job.checkpoints.kept.offered(one) == [taken(1)]
     assert job.checkpoints.kept.offered(other) == [taken(2), taken(1)]
     # All servers have read it since.

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.master.job.delayed import DelayedStarts
+from shoal.master.job.events import ProcessFailed, WorkerFenced, WorkerRegistered, WorkersWanted
 from shoal.master.job.instructions import StartProcess
 from shoal.master.job.members.restarts import LONGEST_PAUSE_SECONDS, REST_SECONDS, Restarts
 from shoal.master.journal.events import RecordedJob
@@ -26,8 +27,10 @@ def starts(job):
 
 def die(job, worker, incarnation, now, **end):
     """A worker ends, and is fenced."""
-    job.process_exited(exited(w(worker), incarnation, **end), now)
-    job.fenced(w(worker), incarnation, [AppliedPush(0, 0, 0)] * job.config.num_servers, now)
+    job.on(exited(w(worker), incarnation, **end), now)
+    job.on(
+        WorkerFenced(w(worker), incarnation, [AppliedPush(0, 0, 0)] * job.config.num_servers), now
+    )
 
 
 def test_failures_before_the_window_do_not_count():
@@ -51,10 +54,10 @@ def test_a_worker_that_fails_too_often_is_left_out_while_another_one_works():
         pauses.append(pause)
     assert pauses == [0.0, 60.0, 120.0, 240.0, 480.0]
     assert "warning: worker-0 fails again and again; the others go on" in job.record.messages[-2]
-    job.worker_registered(w(0), 5, 20.0)
+    job.on(WorkerRegistered(w(0), 5), 20.0)
     for incarnation in range(2):
         die(job, 1, incarnation, 20.0)
-        job.worker_registered(w(1), incarnation + 1, 20.0)
+        job.on(WorkerRegistered(w(1), incarnation + 1), 20.0)
     assert not job.ended
     # All others are beyond the limit by now: whatever is wrong, is not one node.
     for incarnation in range(2):
@@ -66,9 +69,9 @@ def test_failures_of_a_server_before_the_window_do_not_count():
     server = ServerId(0)
     job = begun(TRAINING, relaunch_limit=1, relaunch_window_seconds=HOUR)
     for incarnation in range(5):
-        job.process_exited(exited(server, incarnation), (incarnation + 1) * HOUR)
+        job.on(exited(server, incarnation), (incarnation + 1) * HOUR)
         assert starts(job) == [(Start(server, incarnation + 1), 0.0)]
-    job.process_exited(exited(server, 5), 5 * HOUR + 60.0)
+    job.on(exited(server, 5), 5 * HOUR + 60.0)
     assert "It failed 2 times within 3600 s" in job.phases.failure.message
 
 
@@ -103,12 +106,12 @@ def test_restarts_are_counted_by_role_and_reason():
     die(job, 0, 0, 1.0, code=3, **died)
     die(job, 0, 1, 2.0)
     die(job, 1, 0, 3.0, counted=False)
-    job.process_failed(Start(w(2), 0), Failure.internal("a bug"), 4.0)
+    job.on(ProcessFailed(Start(w(2), 0), Failure.internal("a bug")), 4.0)
     die(job, 2, 0, 5.0, code=1, **died)
-    job.scale(3, 6.0)
+    job.on(WorkersWanted(3), 6.0)
     die(job, 3, 0, 7.0, code=0, **died)
-    job.scale(4, 8.0)
-    job.process_exited(exited(ServerId(0), 0, signal_number=11), 9.0)
+    job.on(WorkersWanted(4), 8.0)
+    job.on(exited(ServerId(0), 0, signal_number=11), 9.0)
     assert job.record.restarts == {
         ("worker", "crashed"): 1,
         ("worker", "killed"): 1,
@@ -129,7 +132,7 @@ def test_a_place_that_does_not_take_a_process_is_tried_again_with_growing_pauses
         now += pause
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
     server = ServerId(0)
-    job.process_exited(exited(server, counted=False, refused=True), now)
+    job.on(exited(server, counted=False, refused=True), now)
     assert starts(job) == [(Start(server, 1), 1.0)]
     assert not job.ended
 

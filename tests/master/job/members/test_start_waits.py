@@ -3,7 +3,9 @@
 import pytest
 
 from shoal.config.groups.kubernetes import START_ERROR_SECONDS
+from shoal.master.job.events import JobBegun, Resumed, ServerRegistered, WorkerRegistered
 from shoal.master.job.job import Job
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.work.ids import ServerId, Start
 from tests.master.strategies import config, exited, w
 
@@ -14,23 +16,23 @@ IMAGE = "ErrImagePull: not found"
 
 def begun(**changes):
     job = Job(config(workers="2", servers="2", **changes))
-    job.begin(0.0)
+    job.on(JobBegun(), 0.0)
     return job
 
 
 def servers_come(job):
     for index in range(2):
-        job.server_registered(ServerId(index), 0, f"ps-{index}", 0.0)
+        job.on(ServerRegistered(ServerId(index), 0, f"ps-{index}"), 0.0)
 
 
 def test_room_is_waited_for_without_end_unless_somebody_says_otherwise():
     job = begun()
-    job.process_waits(Start(ServerId(1), 0), ROOM, 0.0)
+    job.on(Waiting(Start(ServerId(1), 0), ROOM), 0.0)
     job.tick(1e6)
     assert not job.ended
     job = begun(start_timeout=60.0)
-    job.process_waits(Start(ServerId(1), 0), ROOM, 1.0)
-    job.process_waits(Start(ServerId(1), 0), ROOM, 50.0)  # which is the same wait
+    job.on(Waiting(Start(ServerId(1), 0), ROOM), 1.0)
+    job.on(Waiting(Start(ServerId(1), 0), ROOM), 50.0)  # which is the same wait
     job.tick(61.0)
     assert not job.ended
     job.tick(62.0)
@@ -42,8 +44,8 @@ def test_room_is_waited_for_without_end_unless_somebody_says_otherwise():
 @pytest.mark.parametrize(("patience", "limit"), [(0.0, START_ERROR_SECONDS), (20.0, 20.0)])
 def test_an_image_that_cannot_be_had_ends_the_job_after_a_while(patience, limit):
     job = begun(start_timeout=patience)
-    job.process_waits(Start(ServerId(0), 0), ROOM, 0.0)
-    job.process_waits(Start(ServerId(0), 0), IMAGE, 5.0, error=True)
+    job.on(Waiting(Start(ServerId(0), 0), ROOM), 0.0)
+    job.on(Waiting(Start(ServerId(0), 0), IMAGE, error=True), 5.0)
     job.tick(limit)
     assert not job.ended
     job.tick(limit + 6)
@@ -54,16 +56,16 @@ def test_an_image_that_cannot_be_had_ends_the_job_after_a_while(patience, limit)
 def test_only_the_time_counts_for_which_an_image_could_not_be_had():
     job = begun()
     start = Start(ServerId(0), 0)
-    job.process_waits(start, ROOM, 0.0)
-    job.process_waits(start, IMAGE, 600.0, error=True)
+    job.on(Waiting(start, ROOM), 0.0)
+    job.on(Waiting(start, IMAGE, error=True), 600.0)
     job.tick(600.5)
     job.tick(600.0 + START_ERROR_SECONDS)
     assert not job.ended
-    job.process_waits(start, "ContainerCreating: the reason before has passed", 900.0)
+    job.on(Waiting(start, "ContainerCreating: the reason before has passed"), 900.0)
     job.tick(2000.0)
     assert not job.ended
-    job.process_waits(start, IMAGE, 2000.0, error=True)
-    job.process_waits(start, "ImagePullBackOff: not found", 2200.0, error=True)
+    job.on(Waiting(start, IMAGE, error=True), 2000.0)
+    job.on(Waiting(start, "ImagePullBackOff: not found", error=True), 2200.0)
     job.tick(2000.0 + START_ERROR_SECONDS)
     assert not job.ended
     job.tick(2000.0 + LATE)
@@ -76,8 +78,8 @@ def test_only_the_time_counts_for_which_an_image_could_not_be_had():
 def test_an_image_that_was_there_before_will_come_back():
     job = begun()
     servers_come(job)
-    job.process_exited(exited(ServerId(0)), 1.0)
-    job.process_waits(Start(ServerId(0), 1), IMAGE, 2.0, error=True)
+    job.on(exited(ServerId(0)), 1.0)
+    job.on(Waiting(Start(ServerId(0), 1), IMAGE, error=True), 2.0)
     job.tick(2.0 + LATE)
     assert not job.ended
 
@@ -86,13 +88,13 @@ def test_workers_are_done_without_if_there_are_enough():
     job = begun()
     servers_come(job)
     for index in range(2):
-        job.process_waits(Start(w(index), 0), IMAGE, 0.0, error=True)
-    job.worker_registered(w(1), 0, LATE - 1)
+        job.on(Waiting(Start(w(index), 0), IMAGE, error=True), 0.0)
+    job.on(WorkerRegistered(w(1), 0), LATE - 1)
     job.tick(LATE)
     assert not job.ended
     job = begun(min_workers=2)
     servers_come(job)
-    job.process_waits(Start(w(0), 0), IMAGE, 0.0, error=True)
+    job.on(Waiting(Start(w(0), 0), IMAGE, error=True), 0.0)
     job.tick(LATE)
     assert "worker-0 could not start" in job.phases.failure.message
 
@@ -100,12 +102,12 @@ def test_workers_are_done_without_if_there_are_enough():
 def test_a_process_that_runs_waits_no_more():
     job = begun(start_timeout=60.0)
     start = Start(ServerId(0), 0)
-    job.process_waits(start, ROOM, 0.0)
+    job.on(Waiting(start, ROOM), 0.0)
     job.process_started(start, 10.0)
     job.tick(100.0)
     assert not job.ended
     # What was not seen because the master itself stood still does not count.
-    job.process_waits(Start(ServerId(1), 0), ROOM, 100.0)
+    job.on(Waiting(Start(ServerId(1), 0), ROOM), 100.0)
     job.start_waits.unheard(50.0, 150.0)
     job.tick(161.0)
     assert not job.ended
@@ -119,7 +121,7 @@ def test_a_job_ends_at_its_deadline_and_has_another_after_its_resumption():
     assert not job.ended
     job.tick(601.0)
     assert "--active-deadline-seconds" in job.phases.failure.message
-    job.resumed("token", {}, None, [], [], 1000.0)
+    job.on(Resumed("token", {}, None, [], []), 1000.0)
     job.tick(1600.0)
     assert not job.ended
     job.tick(1601.0)

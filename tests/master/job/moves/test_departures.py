@@ -4,7 +4,7 @@ import pytest
 
 from shoal.master.calls.fences import Said
 from shoal.master.calls.server_work import _begin_move, _fenced
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     FenceWorker,
     MoveSlots,
@@ -48,10 +48,10 @@ def table(world, now=2.0):
 
 def move(world, wanted, now=2.0):
     """A move to its end, and the checkpoint after it; what it had done at processes."""
-    world.job.move_begun(wanted, now)
-    world.job.move_committed(now)
+    world.job.on(events.MoveBegun(wanted), now)
+    world.job.on(events.MoveCommitted(), now)
     made = world.job.take_instructions()
-    world.job.move_ended(1, 10, 1000, 1.0, 0.1, now)
+    world.job.on(events.MoveEnded(1, 10, 1000, 1.0, 0.1), now)
     world.again()
     world.job.tick(now)
     world.checkpoint(now)
@@ -64,7 +64,7 @@ def departed(world, server, now=2.0):
 
 
 def back(world, server, incarnation=1, now=3.0):
-    world.job.server_registered(ServerId(server), incarnation, f"back:{server}", now)
+    world.job.on(events.ServerRegistered(ServerId(server), incarnation, f"back:{server}"), now)
     move(world, table(world, now), now)
 
 
@@ -73,19 +73,19 @@ def test_a_server_gives_its_rows_away_leaves_and_gets_its_share_again():
     assert told(job, 1).outcome is None
     wanted = table(job)
     assert (list(wanted.absent), wanted.dense, wanted.servers) == ([1], 1, 3)
-    job.job.move_begun(wanted, 2.0)
+    job.job.on(events.MoveBegun(wanted), 2.0)
     # Not in the middle of it, however long it takes.
     assert told(job, 1, now=100.0).serves
-    job.job.move_committed(100.0)
+    job.job.on(events.MoveCommitted(), 100.0)
     made = job.job.take_instructions()
     assert made == [TerminateProcess(Start(ServerId(1), 0)), StartProcess(Start(ServerId(1), 1))]
-    job.job.move_ended(5462, 10, 1000, 1.0, 0.1, 100.0)
+    job.job.on(events.MoveEnded(5462, 10, 1000, 1.0, 0.1), 100.0)
     assert shares(job.job) == [8192, 0, 8192]
     assert told(job, 1).outcome == "its rows are at other servers"
     assert job.job.server_addresses(3.0) == ["host:0", "", "host:2"]
     assert job.job.members.servers_ready
     # The end of the first process is no death of the second one.
-    job.job.process_exited(exited(ServerId(1)), 3.0)
+    job.job.on(exited(ServerId(1)), 3.0)
     assert TakeCheckpoint() in job.instructions(3.0)
     job.checkpoint(3.0)
     assert table(job, 4.0) is None
@@ -153,8 +153,8 @@ def test_servers_that_end_with_the_first_one_take_the_checkpoint_with_it():
     assert job.job.take_instructions() == []
     assert told(job, 1, closed=True).outcome is None
     assert job.job.take_instructions() == [TakeCheckpoint()]
-    job.job.checkpoint_begun(2.0)
-    job.job.checkpoint_taken(Taken(1, 1, 1, 0.1), False, 2.0)
+    job.job.on(events.CheckpointBegun(), 2.0)
+    job.job.on(events.CheckpointTaken(events.Taken(1, 1, 1, 0.1), False), 2.0)
     for server in (0, 1):
         assert "in checkpoint 1" in told(job, server, closed=True).outcome
     later = world()
@@ -164,14 +164,14 @@ def test_servers_that_end_with_the_first_one_take_the_checkpoint_with_it():
 
 def test_a_server_takes_a_checkpoint_if_its_rows_have_not_moved_in_time_or_cannot():
     job = world()
-    job.job.checkpoint_begun(2.0)
+    job.job.on(events.CheckpointBegun(), 2.0)
     assert told(job, 1).serves
     assert table(job) is None  # while a checkpoint is taken
     assert not told(job, 1, now=2.0 + GRACE / 2).serves
     other = world()
     assert told(other, 1).serves
-    other.job.move_begun(table(other), 2.0)
-    other.job.move_failed("no memory", 3.0)
+    other.job.on(events.MoveBegun(table(other)), 2.0)
+    other.job.on(events.MoveFailed("no memory"), 3.0)
     assert not told(other, 1, now=3.0).serves
     assert table(other, 10.0) is None
 
@@ -179,11 +179,11 @@ def test_a_server_takes_a_checkpoint_if_its_rows_have_not_moved_in_time_or_canno
 def test_a_server_that_dies_while_its_rows_move_is_started_again_where_it_was():
     job = world(relaunch_limit=3)
     assert told(job, 2).serves
-    job.job.move_begun(table(job), 2.0)
-    job.job.process_exited(exited(ServerId(2)), 3.0)
+    job.job.on(events.MoveBegun(table(job)), 2.0)
+    job.job.on(exited(ServerId(2)), 3.0)
     assert StartProcess(Start(ServerId(2), 1)) in job.job.take_instructions()
-    job.job.move_failed("a server died meanwhile", 3.0)
-    job.job.server_registered(ServerId(2), 1, "again:2", 4.0)
+    job.job.on(events.MoveFailed("a server died meanwhile"), 3.0)
+    job.job.on(events.ServerRegistered(ServerId(2), 1, "again:2"), 4.0)
     assert table(job, 10.0) is None
     assert job.job.server_addresses(10.0) == ["host:0", "host:1", "again:2"]
     with pytest.raises(WireError, match="taken for dead"):
@@ -206,9 +206,9 @@ def test_servers_leave_one_after_the_other_and_come_back_as_they_can():
 def test_the_number_of_servers_changes_while_one_is_absent():
     job = world()
     departed(job, 1)
-    job.job.scale_servers(4, "", 2.0)
+    job.job.on(events.ServersWanted(4), 2.0)
     assert table(job) is None  # ps-3 is not there yet
-    job.job.server_registered(ServerId(3), 0, "new:3", 2.0)
+    job.job.on(events.ServerRegistered(ServerId(3), 0, "new:3"), 2.0)
     move(job, table(job))
     assert job.job.moves.routing.absent == (1,)
     assert job.job.moves.routing.servers == 4
@@ -216,7 +216,7 @@ def test_the_number_of_servers_changes_while_one_is_absent():
     assert shares(job.job) == [4096] * 4
     fewer = world()
     departed(fewer, 1)
-    fewer.job.scale_servers(1, "", 2.0)
+    fewer.job.on(events.ServersWanted(1), 2.0)
     move(fewer, table(fewer))
     assert shares(fewer.job) == [16384]
     assert list(fewer.job.members.servers) == [ServerId(0)]
@@ -227,7 +227,7 @@ def test_a_job_goes_on_without_a_server_that_cannot_be_started_and_tries_again_l
     job = world()
     departed(job, 1)
     for incarnation in (1, 2):
-        job.job.process_exited(exited(ServerId(1), incarnation), 3.0)
+        job.job.on(exited(ServerId(1), incarnation), 3.0)
         start = StartProcess(Start(ServerId(1), incarnation + 1), 60.0)
         assert start in job.job.take_instructions()
     assert not job.job.ended
@@ -239,7 +239,7 @@ def test_a_job_goes_on_without_a_server_that_cannot_be_started_and_tries_again_l
 def test_with_sync_and_without_a_log_the_death_of_a_successor_costs_nothing():
     job = world(sync=True, relaunch_limit=3)
     departed(job, 1)
-    job.job.process_exited(exited(ServerId(1), 1), 3.0)
+    job.job.on(exited(ServerId(1), 1), 3.0)
     assert not job.job.ended
     back(job, 1, incarnation=2, now=4.0)
 
@@ -247,11 +247,11 @@ def test_with_sync_and_without_a_log_the_death_of_a_successor_costs_nothing():
 def test_a_server_that_is_back_does_not_wait_for_one_that_is_to_come():
     job = world()
     departed(job, 1)
-    job.job.scale_servers(4, "", 2.0)
+    job.job.on(events.ServersWanted(4), 2.0)
     back(job, 1)
     routing = job.job.moves.routing
     assert (routing.absent, routing.servers) == ((), 3)
-    job.job.server_registered(ServerId(3), 0, "new:3", 5.0)
+    job.job.on(events.ServerRegistered(ServerId(3), 0, "new:3"), 5.0)
     move(job, table(job, 5.0), 5.0)
     assert shares(job.job) == [4096] * 4
 
@@ -271,27 +271,27 @@ def test_what_a_dead_worker_has_is_told_by_index_also_where_a_server_is_absent()
     job = world()
     task = take(job.job, w(0))
     departed(job, 1)
-    job.job.process_exited(exited(w(0)), 3.0)
+    job.job.on(exited(w(0)), 3.0)
     said = {
         ServerId(server): Said(0, AppliedPush(sequence, task.id, records))
         for server, sequence, records in ((0, 1, 5), (2, 2, 10))
     }
     assert _fenced(FenceWorker(w(0), 0), said, job.job, 3.0)
-    (fenced,) = [event for event in job.events if event.method == "fenced"]
-    assert [each["sequence"] for each in fenced.arguments["pushes"]] == [1, 1, 2]
+    (fenced,) = [each.event for each in job.events if isinstance(each.event, events.WorkerFenced)]
+    assert [each.sequence for each in fenced.pushes] == [1, 1, 2]
 
 
 def test_a_worker_that_began_while_a_server_was_absent_has_lost_nothing_there():
     """That server had been started again before, and asks no worker for its pushes now."""
     job = world(relaunch_limit=3)
-    job.job.process_exited(exited(ServerId(1)), 2.0)
-    job.job.server_registered(ServerId(1), 1, "again:1", 2.0)
+    job.job.on(exited(ServerId(1)), 2.0)
+    job.job.on(events.ServerRegistered(ServerId(1), 1, "again:1"), 2.0)
     assert told(job, 1, incarnation=1).serves
     move(job, table(job))
-    job.job.scale(2, 3.0)
-    job.job.worker_registered(w(1), 0, 3.0)
+    job.job.on(events.WorkersWanted(2), 3.0)
+    job.job.on(events.WorkerRegistered(w(1), 0), 3.0)
     task = take(job.job, w(1), now=3.0)
-    job.job.task_reported(w(1), 0, task.id, Done(), 3, 4.0)
+    job.job.on(events.TaskReported(w(1), 0, task.id, Done(), 3), 4.0)
     assert job.job.work.ledger.trained == 10
     assert not any("trained again" in each for each in job.job.record.messages)
 

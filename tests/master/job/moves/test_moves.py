@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job import events
 from shoal.master.job.instructions import (
     AdoptProcess,
     MoveSlots,
@@ -45,15 +45,20 @@ class World:
 
     def want(self, servers, now=2.0):
         """Want so many servers, of which the new ones are there."""
-        self.job.check_servers(servers, now)
-        self.job.scale_servers(servers, "", now)
+        self.job.check_servers(servers)
+        self.job.on(events.ServersWanted(servers), now)
         for server, member in self.job.members.joining.items():
-            self.job.server_registered(server, member.incarnation, f"new:{server.index}", now)
+            self.job.on(
+                events.ServerRegistered(server, member.incarnation, f"new:{server.index}"), now
+            )
 
     def checkpoint(self, now=2.0):
         """The checkpoint that follows a move."""
-        self.job.checkpoint_begun(now)
-        self.job.checkpoint_taken(Taken(self.job.checkpoints.count + 1, 1, 1, 0.1), False, now)
+        self.job.on(events.CheckpointBegun(), now)
+        self.job.on(
+            events.CheckpointTaken(events.Taken(self.job.checkpoints.count + 1, 1, 1, 0.1), False),
+            now,
+        )
         self.job.take_instructions()
 
     def wanted(self, servers, now=2.0):
@@ -63,10 +68,10 @@ class World:
         return move.table
 
     def moved(self, servers, now=2.0):
-        self.job.move_begun(self.wanted(servers, now), now)
-        self.job.move_committed(now)
+        self.job.on(events.MoveBegun(self.wanted(servers, now)), now)
+        self.job.on(events.MoveCommitted(), now)
         made = self.job.take_instructions()
-        self.job.move_ended(8192, 10, 1000, 1.0, 0.1, now)
+        self.job.on(events.MoveEnded(8192, 10, 1000, 1.0, 0.1), now)
         self.checkpoint(now)
         return made
 
@@ -91,22 +96,22 @@ def shares(job):
 def test_a_server_is_started_gets_its_share_and_is_then_one_of_all():
     world = World()
     job = world.job
-    job.scale_servers(2, "", 2.0)
+    job.on(events.ServersWanted(2), 2.0)
     assert [*world.instructions()] == [StartProcess(NEW)]
     assert job.server_addresses(2.0) == ["host:0"]
     offer = job.restore_wanted(ServerId(1), 0, 2.0)
     assert (offer.joins, offer.again, offer.routing.servers) == (True, False, 1)
-    assert job.server_registered(ServerId(1), 0, "new", 2.0) == []
+    assert job.on(events.ServerRegistered(ServerId(1), 0, "new"), 2.0) == []
     (move,) = world.instructions()
     world.again()
-    job.move_begun(move.table, 3.0)
+    job.on(events.MoveBegun(move.table), 3.0)
     assert job.server_addresses(3.0) == ["host:0"]
     world.again()
-    job.move_committed(3.0)
+    job.on(events.MoveCommitted(), 3.0)
     assert job.server_addresses(3.0) == ["host:0", "new"]
     assert shares(job) == [8192, 8192]
     assert job.moves.routing.dense == 2
-    job.move_ended(8192, 10, 1000, 1.0, 0.1, 4.0)
+    job.on(events.MoveEnded(8192, 10, 1000, 1.0, 0.1), 4.0)
     assert job.take_instructions() == [TakeCheckpoint()]
     world.again()
     offer = job.restore_wanted(ServerId(1), 0, 4.0)
@@ -127,10 +132,10 @@ def test_a_keeper_of_logs_leaves_when_a_checkpoint_has_what_it_keeps():
     job = world.job
     world.want(2)
     (move,) = world.instructions()
-    job.move_begun(move.table, 2.0)
-    job.move_committed(2.0)
+    job.on(events.MoveBegun(move.table), 2.0)
+    job.on(events.MoveCommitted(), 2.0)
     assert job.take_instructions() == []
-    job.move_ended(8192, 10, 1000, 1.0, 0.1, 2.0)
+    job.on(events.MoveEnded(8192, 10, 1000, 1.0, 0.1), 2.0)
     routing = job.moves.routing
     assert (routing.servers, routing.dense, shares(job)) == (4, 2, [8192, 8192, 0, 0])
     world.again()
@@ -142,8 +147,8 @@ def test_a_keeper_of_logs_leaves_when_a_checkpoint_has_what_it_keeps():
     world.checkpoint(3.0)
     assert job.restore_wanted(ServerId(1), 0, 3.0).former_dense == 0
     (move,) = world.instructions(3.0)
-    job.move_begun(move.table, 3.0)
-    job.move_committed(3.0)
+    job.on(events.MoveBegun(move.table), 3.0)
+    job.on(events.MoveCommitted(), 3.0)
     left = [TerminateProcess(Start(ServerId(index), 0)) for index in (2, 3)]
     assert job.take_instructions() == left
     assert (job.moves.routing.servers, shares(job)) == (2, [8192, 8192])
@@ -157,13 +162,13 @@ def test_the_last_servers_leave_and_come_again_as_other_incarnations():
     assert made == [TerminateProcess(Start(ServerId(3), 0))]
     assert shares(world.job) == [5462, 5461, 5461]
     assert world.job.server_draining(ServerId(3), 0, 3.0).outcome == "its rows are at other servers"
-    world.job.process_exited(exited(ServerId(3)), 3.0)
+    world.job.on(exited(ServerId(3)), 3.0)
     assert not any(isinstance(each, StartProcess) for each in world.instructions(3.0))
     with pytest.raises(WireError, match="keep each other's logs of updates, which takes two"):
-        world.job.check_servers(1, 3.0)
+        world.job.check_servers(1)
     world.again()
     # One that comes again is another incarnation.
-    world.job.scale_servers(4, "", 4.0)
+    world.job.on(events.ServersWanted(4), 4.0)
     assert StartProcess(Start(ServerId(3), 1)) in world.job.take_instructions()
 
 
@@ -171,8 +176,8 @@ def test_a_move_that_fails_is_tried_again_and_given_up_in_the_end():
     world = World(worker_timeout_seconds=1000, server_timeout_seconds=1000)
     table, now = world.wanted(2), 2.0
     for attempt in range(1, 6):
-        assert world.job.move_begun(table, now) == attempt
-        world.job.move_failed("a server has no memory", now)
+        assert world.job.on(events.MoveBegun(table), now) == attempt
+        world.job.on(events.MoveFailed("a server has no memory"), now)
         assert world.instructions(now) == ([] if attempt < 5 else [TerminateProcess(NEW)])
         now += 3 * 2 ** (attempt - 1)
         assert attempt > 4 or world.instructions(now - 0.1) == []
@@ -189,10 +194,10 @@ def test_a_move_during_which_servers_die_is_tried_until_they_live():
     job, now = world.job, 2.0
     world.wanted(2)
     for incarnation in range(8):
-        job.move_begun(job.moves.ordered, now)
-        job.process_exited(exited(ServerId(0), incarnation), now)
-        job.move_failed("a server died meanwhile", now)
-        job.server_registered(ServerId(0), incarnation + 1, "host:0", now)
+        job.on(events.MoveBegun(job.moves.ordered), now)
+        job.on(exited(ServerId(0), incarnation), now)
+        job.on(events.MoveFailed("a server died meanwhile"), now)
+        job.on(events.ServerRegistered(ServerId(0), incarnation + 1, "host:0"), now)
         now += 3
         assert any(isinstance(each, MoveSlots) for each in world.instructions(now))
     assert job.moves.servers_wanted == 2
@@ -201,28 +206,28 @@ def test_a_move_during_which_servers_die_is_tried_until_they_live():
 
 def test_no_checkpoint_is_taken_while_rows_move_and_no_row_moves_meanwhile():
     world = World(checkpoint_steps=10)
-    world.job.move_begun(world.wanted(2), 2.0)
+    world.job.on(events.MoveBegun(world.wanted(2)), 2.0)
     world.job.servers.answered(ServerId(0), world.job.members.servers[ServerId(0)].told)
     world.job.members.servers[ServerId(0)].version = 100
     assert world.instructions(3.0) == []
-    world.job.move_committed(3.0)
-    world.job.move_ended(1, 1, 1, 1.0, 0.1, 3.0)
+    world.job.on(events.MoveCommitted(), 3.0)
+    world.job.on(events.MoveEnded(1, 1, 1, 1.0, 0.1), 3.0)
     assert world.job.take_instructions() == [TakeCheckpoint()]
-    world.job.checkpoint_begun(3.0)
-    world.job.scale_servers(1, "", 3.0)
+    world.job.on(events.CheckpointBegun(), 3.0)
+    world.job.on(events.ServersWanted(1), 3.0)
     assert world.instructions(4.0) == []
-    world.job.checkpoint_failed("no space", False, 5.0)
+    world.job.on(events.CheckpointFailed("no space", False), 5.0)
     assert any(isinstance(each, MoveSlots) for each in world.instructions(5.0))
 
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_new_master_has_the_servers_told_how_a_move_ended(decided):
     world = World()
-    world.job.move_begun(world.wanted(2), 2.0)
+    world.job.on(events.MoveBegun(world.wanted(2)), 2.0)
     if decided:
-        world.job.move_committed(2.0)
+        world.job.on(events.MoveCommitted(), 2.0)
     job = world.again()
-    job.master_restarted(3.0)
+    job.on(events.MasterRestarted(), 3.0)
     made = job.take_instructions()
     assert SettleServers(decided) in made
     assert AdoptProcess(NEW) in made
@@ -231,8 +236,8 @@ def test_a_new_master_has_the_servers_told_how_a_move_ended(decided):
 
 def test_a_new_server_that_cannot_be_started_leaves_the_job_as_it_is():
     world = World(relaunch_limit=0)
-    world.job.scale_servers(2, "", 2.0)
-    world.job.process_exited(exited(ServerId(1)), 3.0)
+    world.job.on(events.ServersWanted(2), 2.0)
+    world.job.on(exited(ServerId(1)), 3.0)
     world.instructions(3.0)
     assert not world.job.ended
     assert world.job.moves.servers_wanted == 1
@@ -241,10 +246,10 @@ def test_a_new_server_that_cannot_be_started_leaves_the_job_as_it_is():
 
 def test_servers_that_are_not_wanted_any_more_go_when_the_move_under_way_has_ended():
     world = World()
-    world.job.move_begun(world.wanted(2), 2.0)
-    world.job.scale_servers(1, "", 2.0)
+    world.job.on(events.MoveBegun(world.wanted(2)), 2.0)
+    world.job.on(events.ServersWanted(1), 2.0)
     assert world.job.take_instructions() == []
-    world.job.move_failed("a server died", 2.0)
+    world.job.on(events.MoveFailed("a server died"), 2.0)
     assert world.job.take_instructions() == [TerminateProcess(NEW)]
     assert world.instructions(9.0) == []
     world.again()
@@ -252,9 +257,9 @@ def test_servers_that_are_not_wanted_any_more_go_when_the_move_under_way_has_end
 
 def test_a_new_server_that_is_lost_for_good_while_rows_move_ends_the_tries():
     world = World(relaunch_limit=0)
-    world.job.move_begun(world.wanted(2), 2.0)
-    world.job.process_exited(exited(ServerId(1)), 2.0)
-    world.job.move_failed("a server died", 2.0)
+    world.job.on(events.MoveBegun(world.wanted(2)), 2.0)
+    world.job.on(exited(ServerId(1)), 2.0)
+    world.job.on(events.MoveFailed("a server died"), 2.0)
     assert world.instructions(9.0) == []
     assert world.job.moves.servers_wanted == 1
     assert world.job.members.joining == {}
@@ -262,11 +267,11 @@ def test_a_new_server_that_is_lost_for_good_while_rows_move_ends_the_tries():
 
 def test_rows_move_when_the_servers_have_said_what_they_have_of_a_dead_worker():
     world = World()
-    world.job.taken_for_dead(w(0), 0, "silent", 2.0)
-    world.job.scale_servers(2, "", 2.0)
-    world.job.server_registered(ServerId(1), 0, "new", 2.0)
+    world.job.on(events.TakenForDead(w(0), 0, "silent"), 2.0)
+    world.job.on(events.ServersWanted(2), 2.0)
+    world.job.on(events.ServerRegistered(ServerId(1), 0, "new"), 2.0)
     assert not any(isinstance(each, MoveSlots) for each in world.instructions(3.0))
-    world.job.fenced(w(0), 0, [None], 3.0)
+    world.job.on(events.WorkerFenced(w(0), 0, [None]), 3.0)
     assert any(isinstance(each, MoveSlots) for each in world.instructions(3.0))
 
 
@@ -279,9 +284,9 @@ def test_equal_shares_by_what_slots_are_asked_for():
     with pytest.raises(WireError, match="rows are being moved already"):
         world.job.rebalance(weights, 2.0)
     (move,) = world.instructions()
-    world.job.move_begun(move.table, 2.0)
-    world.job.move_committed(2.0)
-    world.job.move_ended(1, 1, 1, 1.0, 0.1, 2.0)
+    world.job.on(events.MoveBegun(move.table), 2.0)
+    world.job.on(events.MoveCommitted(), 2.0)
+    world.job.on(events.MoveEnded(1, 1, 1, 1.0, 0.1), 2.0)
     loads = np.bincount(world.job.moves.routing.owners, weights)
     assert loads.max() <= 1.05 * loads.mean() + 0.006
     world.again()
@@ -290,8 +295,8 @@ def test_equal_shares_by_what_slots_are_asked_for():
 def test_a_job_that_is_resumed_has_its_first_number_of_servers():
     world = World()
     world.moved(3)
-    world.job.stop("x", 4.0)
-    world.job.resumed("one", {}, None, (), (), 5.0)
+    world.job.on(events.JobStopped("x"), 4.0)
+    world.job.on(events.Resumed("one", {}, None, (), ()), 5.0)
     assert shares(world.job) == [16384]
     assert world.job.moves.routing.epoch == 3
     assert list(world.job.members.servers) == [ServerId(0)]
@@ -302,9 +307,9 @@ def test_a_job_that_is_resumed_has_its_first_number_of_servers():
 def test_more_servers_may_be_wanted_while_others_are_about_to_leave():
     world = World(servers="3")
     table = world.wanted(1)
-    world.job.move_begun(table, 2.0)
-    world.job.scale_servers(3, "", 2.0)
-    world.job.move_committed(2.0)
+    world.job.on(events.MoveBegun(table), 2.0)
+    world.job.on(events.ServersWanted(3), 2.0)
+    world.job.on(events.MoveCommitted(), 2.0)
     made = world.job.take_instructions()
     assert [each for each in made if isinstance(each, StartProcess)] == [
         StartProcess(Start(ServerId(index), 1)) for index in (1, 2)
@@ -336,10 +341,10 @@ class AtServers(World):
         if not moves:
             return None
         before = self.job.moves.routing
-        self.job.move_begun(moves[0].table, 2.0)
-        self.job.move_committed(2.0)
+        self.job.on(events.MoveBegun(moves[0].table), 2.0)
+        self.job.on(events.MoveCommitted(), 2.0)
         self.again()
-        self.job.move_ended(100, 10, 1000, 1.0, 0.1, 2.0)
+        self.job.on(events.MoveEnded(100, 10, 1000, 1.0, 0.1), 2.0)
         moved = self.job.moves.routing.owners != before.owners
         return 12 * GIB * moved.sum() / 16384
 
@@ -412,13 +417,13 @@ def test_with_room_or_logs_in_files_a_move_is_one_step():
 def test_an_export_waits_until_no_rows_move_and_rows_until_no_export_is_due():
     world = World(output="out", epochs=1, checkpoint_steps=0)
     job = world.job
-    job.move_begun(world.wanted(2), 3.0)
+    job.on(events.MoveBegun(world.wanted(2)), 3.0)
     while job.phases.phase is Phase.TRAINING:
         finish_next(job, w(0), Done(), now=3.0)
     assert job.phases.phase is Phase.EXPORTING
     assert isinstance(job.task_wanted(w(0), 0, 3.0), Wait)
-    job.move_committed(4.0)
-    job.move_ended(8192, 10, 1000, 1.0, 0.1, 4.0)
+    job.on(events.MoveCommitted(), 4.0)
+    job.on(events.MoveEnded(8192, 10, 1000, 1.0, 0.1), 4.0)
     assert take(job, w(0)).kind == pb.EXPORT
 
     other = World(output="out", epochs=1)
@@ -427,7 +432,7 @@ def test_an_export_waits_until_no_rows_move_and_rows_until_no_export_is_due():
     task = take(other.job, w(0))
     assert task.kind == pb.EXPORT
     assert not [each for each in other.instructions() if isinstance(each, MoveSlots)]
-    other.job.task_reported(w(0), 0, task.id, Done(), 0, 3.0)
+    other.job.on(events.TaskReported(w(0), 0, task.id, Done(), 0), 3.0)
     assert [each for each in other.instructions() if isinstance(each, MoveSlots)]
 
 
@@ -437,15 +442,15 @@ def test_a_move_has_the_turn_after_a_checkpoint_that_is_due_again_at_once():
     job.tick(2.0)
     job.tick(12.0)
     assert TakeCheckpoint() in job.take_instructions()
-    job.checkpoint_begun(12.0)
+    job.on(events.CheckpointBegun(), 12.0)
     world.want(2, 13.0)
-    job.checkpoint_taken(Taken(1, 1, 1, 10.0), False, 22.0)
+    job.on(events.CheckpointTaken(events.Taken(1, 1, 1, 10.0), False), 22.0)
     finish_next(job, w(0), Done(), now=22.0)  # which looks whether a checkpoint is due, too
     assert not any(isinstance(each, TakeCheckpoint) for each in job.take_instructions())
     (move,) = [each for each in world.instructions(22.5) if isinstance(each, MoveSlots)]
-    job.move_begun(move.table, 23.0)
-    job.move_committed(23.0)
-    job.move_ended(8192, 10, 1000, 1.0, 0.1, 23.0)
+    job.on(events.MoveBegun(move.table), 23.0)
+    job.on(events.MoveCommitted(), 23.0)
+    job.on(events.MoveEnded(8192, 10, 1000, 1.0, 0.1), 23.0)
     assert TakeCheckpoint() in job.take_instructions()
 
 

@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 
 from shoal.config.budget import Budget
 from shoal.errors import UserError
+from shoal.master.job.events import WorkerFenced, WorkerRegistered, WorkersWanted
 from shoal.master.job.instructions import StartProcess, TerminateProcess
 from shoal.master.job.scaling.autoscaling import Autoscaler
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.ids import Start, WorkerId
-from shoal.master.work.outcomes import DataDescribed, Heartbeat
+from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, config, exited, register, take, w
@@ -56,7 +57,7 @@ class Played:
             for worker, (incarnation, at) in list(self._coming.items()):
                 if self.now >= at:
                     del self._coming[worker]
-                    self.job.worker_registered(worker, incarnation, self.now)
+                    self.job.on(WorkerRegistered(worker, incarnation), self.now)
                     self._begin(worker, incarnation)
             training = [each for each in self._done if each not in evaluating]
             each = self._speed(len(training)) / max(1, len(training))
@@ -64,8 +65,10 @@ class Played:
                 if worker in training:
                     done[1] += each / self._slow(worker, done[0])
                     done[2] += 1.0
-                beat = Heartbeat(
-                    self.tasks[worker], steps_done=int(done[1]), stage_seconds={"training": done[2]}
+                beat = pb.HeartbeatRequest(
+                    task=self.tasks[worker],
+                    steps_done=int(done[1]),
+                    stage_seconds={"training": done[2]},
                 )
                 self.job.heartbeat(worker, done[0], beat, self.now)
             self.job.tick(self.now)
@@ -77,10 +80,10 @@ class Played:
                             self._coming[worker] = incarnation, self.now + self._starts
                     case TerminateProcess(Start(WorkerId() as worker, incarnation)):
                         self._done.pop(worker, None)
-                        self.job.process_exited(
+                        self.job.on(
                             exited(worker, incarnation, code=0, signal_number=None), self.now
                         )
-                        self.job.fenced(worker, incarnation, [None], self.now)
+                        self.job.on(WorkerFenced(worker, incarnation, [None]), self.now)
 
     @property
     def wanted(self):
@@ -144,9 +147,9 @@ def test_a_worker_that_dies_spoils_the_window_and_no_more():
     played = Played(knee)
     played.seconds(150)
     before = played.wanted
-    played.job.process_exited(exited(w(0)), played.now)
+    played.job.on(exited(w(0)), played.now)
     del played._done[w(0)]
-    played.job.fenced(w(0), 0, [None], played.now)
+    played.job.on(WorkerFenced(w(0), 0, [None]), played.now)
     played.seconds(100)
     assert (before, played.wanted) == (3, 3)
 
@@ -179,7 +182,7 @@ def test_a_number_stays():
 def test_who_scales_the_job_by_hand_has_it_search_from_there():
     played = Played(knee)
     played.seconds(150)
-    played.job.scale(7, played.now)
+    played.job.on(WorkersWanted(7), played.now)
     played.seconds(5)
     assert played.wanted == 7
     played.seconds(300)

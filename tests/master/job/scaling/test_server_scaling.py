@@ -88,7 +88,7 @@ def test_no_server_comes_that_the_budget_does_not_allow():
         status = pb.ServerStatus(memory_bytes=int(4 * GB), memory_limit=int(4 * GB))
         job.servers.answered(server, status)
     for _ in range(2):
-        job._autoscale_servers(1.0)
+        job.tick(1.0)
     said = [each for each in job.record.messages if "allows no further server" in each]
     assert len(said) == 1
     assert "--max-cpu allows no further server, and ps-0 will need" in said[0]

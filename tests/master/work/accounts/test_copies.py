@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shoal.master.job.events import GradientsLeftOut
 from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.accounts.copies import Copies
 from shoal.master.work.ids import WorkerId
@@ -85,7 +86,7 @@ def test_a_job_of_whose_records_feed_leaves_none_fails_and_says_so():
 
 def test_a_job_whose_minibatches_were_all_left_out_fails_and_says_so():
     world = run(0, 0, left=0)
-    world.job.gradients_left_out(WORKER, 0, 4, 64, "the loss is nan", 1.0)
+    world.job.on(GradientsLeftOut(WORKER, 0, 4, 64, "the loss is nan"), 1.0)
     world.finish()
     expected = "no minibatch was trained: --nonfinite-gradients=skip left out all 4 of them"
     assert world.job.phases.failure.message.startswith(expected)

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import (
+    CheckpointBegun,
+    CheckpointTaken,
+    JobStopped,
+    MasterRestarted,
+    Taken,
+    TakenForDead,
+    TaskReported,
+    VersionSeen,
+)
 from shoal.master.job.instructions import RemoveCheckpoints, TakeCheckpoint
 from shoal.master.job.job import Wait
 from shoal.master.journal.events import RecordedJob
@@ -101,7 +110,7 @@ def do_one(job, aucs):
     }.get(task.kind, Done())
     if task.kind == pb.FINISH_EVALUATION:
         aucs[:] = aucs[1:] or aucs
-    job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+    job.on(TaskReported(w(0), 0, task.id, outcome, 0), 1.0)
     confirm(job, 1.0)
     return task.kind
 
@@ -150,7 +159,7 @@ def test_max_steps_limits_the_records_of_the_job():
 def test_a_worker_may_ask_for_the_end_of_training():
     job = begun(described(), epochs=5)
     task = take(job, w(0))
-    job.task_reported(w(0), 0, task.id, Done("a callback set model.stop_training"), 0, 1.0)
+    job.on(TaskReported(w(0), 0, task.id, Done("a callback set model.stop_training"), 0), 1.0)
     confirm(job, 1.0)
     assert job.phases.phase == Phase.SUCCEEDED
     assert job.work.ledger.trained_once == task.records
@@ -261,7 +270,7 @@ def until_export(job, auc):
             pb.EVALUATE: StatesComputed(pb.MetricStates()),
             pb.FINISH_EVALUATION: MetricsComputed({"auc": auc}),
         }.get(task.kind, Done())
-        job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+        job.on(TaskReported(w(0), 0, task.id, outcome, 0), 1.0)
     return task
 
 
@@ -269,13 +278,13 @@ def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_
     job = begun(described(export=BEST), validation_data="v", epochs=2, output="o", workers="2")
     task = until_export(job, 0.5)
     while isinstance(other := job.task_wanted(w(1), 0, 1.0), Task) and other.kind == pb.TRAIN:
-        job.task_reported(w(1), 0, other.id, Done(), 0, 1.0)
+        job.on(TaskReported(w(1), 0, other.id, Done(), 0), 1.0)
     assert isinstance(other, Wait)  # all else is done
     assert job.phases.phase == Phase.TRAINING
-    job.taken_for_dead(w(0), 0, "silence", 2.0)
+    job.on(TakenForDead(w(0), 0, "silence"), 2.0)
     again = take(job, w(1))
     assert (again.kind, again.id != task.id) == (pb.EXPORT, True)
-    job.task_reported(w(1), 0, again.id, Done(), 0, 2.0)
+    job.on(TaskReported(w(1), 0, again.id, Done(), 0), 2.0)
     assert job.phases.phase == Phase.EVALUATING
 
 
@@ -283,11 +292,11 @@ def test_training_ends_only_when_its_exports_have_and_another_worker_takes_them_
 def test_an_export_under_way_as_the_job_is_stopped_troubles_nobody(reports):
     job = begun(described(export=BEST), validation_data="v", epochs=2, output="o")
     task = until_export(job, 0.5)
-    job.stop("asked to", 2.0)
+    job.on(JobStopped("asked to"), 2.0)
     if reports:
-        job.task_reported(w(0), 0, task.id, Done(), 0, 3.0)
+        job.on(TaskReported(w(0), 0, task.id, Done(), 0), 3.0)
     else:
-        job.taken_for_dead(w(0), 0, "silence", 3.0)
+        job.on(TakenForDead(w(0), 0, "silence"), 3.0)
     assert job.phases.phase == Phase.STOPPED
     assert job.work.follow_ups.exported == (0 if reports else None)
 
@@ -314,7 +323,7 @@ def test_a_checkpoint_follows_the_best_evaluation_and_is_kept():
         for order in job.take_instructions():
             if isinstance(order, TakeCheckpoint):
                 taken.append(len(job.work.evaluation_results))
-                job.checkpoint_taken(Taken(len(taken), 0, 1, 0.1), order.final, 1.0)
+                job.on(CheckpointTaken(Taken(len(taken), 0, 1, 0.1), order.final), 1.0)
             elif isinstance(order, RemoveCheckpoints):
                 removed += order.numbers
         if job.ended:
@@ -336,31 +345,31 @@ def test_a_new_master_knows_the_checkpoint_of_the_best_evaluation(ends):
     register(job, described(checkpoint=BEST))
 
     def tick(version):
-        job.version_seen(version, 1.0)
+        job.on(VersionSeen(version), 1.0)
         job.tick(1.0)
         orders.extend(each for each in job.take_instructions() if isinstance(each, TakeCheckpoint))
 
     while (task := take(job, w(0))).kind != pb.FINISH_EVALUATION:
         outcome = StatesComputed(pb.MetricStates()) if task.kind == pb.EVALUATE else Done()
-        job.task_reported(w(0), 0, task.id, outcome, 0, 1.0)
+        job.on(TaskReported(w(0), 0, task.id, outcome, 0), 1.0)
 
     def evaluation_ends(moment):
         if ends == moment:
-            job.task_reported(w(0), 0, task.id, MetricsComputed({"auc": 0.9}), 0, 1.0)
+            job.on(TaskReported(w(0), 0, task.id, MetricsComputed({"auc": 0.9}), 0), 1.0)
 
     evaluation_ends("before it")
     tick(1)
     evaluation_ends("before it begins")
-    job.checkpoint_begun(1.0)
+    job.on(CheckpointBegun(), 1.0)
     evaluation_ends("while it is under way")
-    job.checkpoint_taken(Taken(1, 1, 1, 0.1), False, 1.0)
+    job.on(CheckpointTaken(Taken(1, 1, 1, 0.1), False), 1.0)
     tick(2)
-    job.checkpoint_begun(1.0)
-    job.checkpoint_taken(Taken(2, 2, 1, 0.1), False, 1.0)
+    job.on(CheckpointBegun(), 1.0)
+    job.on(CheckpointTaken(Taken(2, 2, 1, 0.1), False), 1.0)
     assert len(orders) == 2
     assert job.checkpoints.kept.best == (2 if ends == "while it is under way" else 1)
     again = RecordedJob(config(**fields), events.append)
     again.replay(list(events))
     assert again.checkpoints.kept.best == job.checkpoints.kept.best
-    again.master_restarted(2.0)
+    again.on(MasterRestarted(), 2.0)
     assert again.checkpoints.kept.best == job.checkpoints.kept.best

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.config.job import JobConfig
+from shoal.master.job import events
 from shoal.master.job.instructions import FenceWorker, KillProcess, StartProcess
 from shoal.master.job.view.status import status_message
 from shoal.master.journal import audit
-from shoal.master.journal.events import Event, RecordedJob
-from shoal.master.journal.records import Entry
+from shoal.master.journal.events import Entry, RecordedJob
 from shoal.master.result import result_of
 from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.failures import Failure
@@ -21,7 +19,6 @@ from shoal.master.work.ids import Start
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,
-    Heartbeat,
     MetricsComputed,
     StatesComputed,
     Trained,
@@ -31,6 +28,7 @@ from shoal.master.work.record import MESSAGES
 from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
+from tests.master.random_jobs import plain
 from tests.master.strategies import config, confirm, exited, finish_next, register, take, w
 
 BATCH = 5
@@ -46,7 +44,7 @@ class World:
     """
 
     def __init__(self, configuration: JobConfig, data, bad, *, alone=True, aligned=True, crash=()):
-        self.events: list[Event] = []
+        self.events: list[Entry] = []
         self.job = RecordedJob(configuration, self.events.append)
         register(self.job, data)
         self.bad = bad
@@ -79,8 +77,9 @@ class World:
             return
         if isinstance(outcome, Failure):
             self.failed_on.setdefault(task.span, []).append(worker.index)
-        self.job.task_reported(
-            worker, self.incarnations[worker], task.id, outcome, 1, self.now, trained
+        self.job.on(
+            events.TaskReported(worker, self.incarnations[worker], task.id, outcome, 1, trained),
+            self.now,
         )
         confirm(self.job, self.now)
 
@@ -121,9 +120,9 @@ class World:
 
     def _crash(self, worker, task, trained):
         incarnation = self.incarnations[worker]
-        self.job.process_exited(exited(worker, incarnation, code=None, signal_number=11), self.now)
+        self.job.on(exited(worker, incarnation, code=None, signal_number=11), self.now)
         push = AppliedPush(1 if trained.done else 0, task.id, trained.done)
-        self.job.fenced(worker, incarnation, [push], self.now)
+        self.job.on(events.WorkerFenced(worker, incarnation, [push]), self.now)
         confirm(self.job, self.now)  # the death may have decided on the last records
 
     def _obey(self):
@@ -131,13 +130,15 @@ class World:
             if isinstance(each, StartProcess):
                 self.starts += 1
                 self.incarnations[each.start.process] = each.start.incarnation
-                self.job.worker_registered(each.start.process, each.start.incarnation, self.now)
+                self.job.on(
+                    events.WorkerRegistered(each.start.process, each.start.incarnation), self.now
+                )
 
     def audited(self):
         """What `shoal audit` makes of the events."""
         auditor = audit.Auditor(RecordedJob(self.job.config, lambda _: None))
         for event in self.events:
-            auditor.follow(Entry(event.time, Event(**json.loads(json.dumps(vars(event))))))
+            auditor.follow(plain(event))
         return auditor.report()
 
     @property
@@ -258,10 +259,10 @@ def test_an_internal_error_that_repeats_at_one_range_leaves_restarts_for_others(
         failure = Failure(pb.INTERNAL, "RuntimeError: ?", "Traceback", Span("t0", 0, 10))
         finish_next(job, w(0), failure, incarnation=incarnation)
         assert KillProcess(Start(w(0), incarnation)) in job.take_instructions()
-        job.process_exited(exited(w(0), incarnation), 1.0)
-        job.fenced(w(0), incarnation, [AppliedPush(0, 0, 0)], 1.0)
+        job.on(exited(w(0), incarnation), 1.0)
+        job.on(events.WorkerFenced(w(0), incarnation, [AppliedPush(0, 0, 0)]), 1.0)
         assert job.take_instructions() == [StartProcess(Start(w(0), incarnation + 1))]
-        job.worker_registered(w(0), incarnation + 1, 1.0)
+        job.on(events.WorkerRegistered(w(0), incarnation + 1), 1.0)
     assert take(job, w(0), 3).span == Span("t0", 0, 5)
 
 
@@ -282,10 +283,10 @@ def test_what_comes_from_outside_is_not_held_against_the_records(end):
     register(job, training(10))
     for incarnation in range(5):
         assert take(job, w(0), incarnation).span == Span("t0", 0, 10)
-        job.process_exited(exited(w(0), incarnation, **end), 1.0)
+        job.on(exited(w(0), incarnation, **end), 1.0)
         (fence,) = [i for i in job.take_instructions() if isinstance(i, FenceWorker)]
-        job.fenced(w(0), fence.incarnation, [AppliedPush(0, 0, 0)], 1.0)
-        job.worker_registered(w(0), incarnation + 1, 1.0)
+        job.on(events.WorkerFenced(w(0), fence.incarnation, [AppliedPush(0, 0, 0)]), 1.0)
+        job.on(events.WorkerRegistered(w(0), incarnation + 1), 1.0)
 
 
 def test_bad_validation_records_are_left_out_of_every_round():
@@ -337,7 +338,7 @@ def test_a_resumed_job_tries_everything_again():
     job = world.job
     assert job.ended
     changes = {"workers": "1", "servers": "1", "relaunch_limit": 3, "max_bad_records": 4}
-    job.resumed("again", changes, None, (), (), 99.0)
+    job.on(events.Resumed("again", changes, None, (), ()), 99.0)
     assert job.work.failures.bad.given_up == []
     assert job.work.failures.bad.limit == 4
     assert job.work.ledger.failed == 0
@@ -354,15 +355,15 @@ def test_storage_that_fails_is_held_against_no_record_and_goes_back_whole():
     job = RecordedJob(config(max_bad_records=3, batch_size=5), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     first = take(job, w(0))
-    job.task_reported(w(0), 0, first.id, storage_failure(first), 0, 2.0)
+    job.on(events.TaskReported(w(0), 0, first.id, storage_failure(first), 0), 2.0)
     again = take(job, w(0))
     assert (again.span, again.failures, again.crashes) == (first.span, 0, 0)
     failure = storage_failure(again)
-    job.task_reported(w(0), 0, again.id, failure, 1, 3.0, Trained(5, 5))
+    job.on(events.TaskReported(w(0), 0, again.id, failure, 1, Trained(5, 5)), 3.0)
     rest = take(job, w(0))
     assert (rest.span, rest.waited) == (Span("t", 5, first.span.end), 1)
     assert not rest.suspect
-    job.task_reported(w(0), 0, rest.id, Done(), 4, 4.0)
+    job.on(events.TaskReported(w(0), 0, rest.id, Done(), 4), 4.0)
     while not job.ended:
         finish_next(job, w(0), Done())
         confirm(job, 5.0)
@@ -377,7 +378,7 @@ def test_storage_that_never_gives_a_range_ends_the_job_with_its_name():
     for _ in range(3):
         assert not job.ended
         task = take(job, w(0))
-        job.task_reported(w(0), 0, task.id, storage_failure(task), 0, 2.0)
+        job.on(events.TaskReported(w(0), 0, task.id, storage_failure(task), 0), 2.0)
     assert job.phases.phase == Phase.FAILED
     assert job.phases.failure.kind == pb.USER_ERROR
     assert "could not be read, 3 times: s3://bucket/part-3" in job.phases.failure.message
@@ -388,14 +389,14 @@ def test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_cost
     failure = Failure(pb.STORAGE, "s3://bucket/part-3: cannot be read: timed out")
     early = RecordedJob(config(), lambda event: None)
     register(early)
-    early.process_failed(Start(w(0), 0), failure, 1.0)
+    early.on(events.ProcessFailed(Start(w(0), 0), failure), 1.0)
     assert early.phases.failure.kind == pb.USER_ERROR
     late = RecordedJob(config(relaunch_limit=0), lambda event: None)
     register(late, DataDescribed(training=(Source("t", 20),)))
-    late.process_failed(Start(w(0), 0), failure, 1.0)
+    late.on(events.ProcessFailed(Start(w(0), 0), failure), 1.0)
     late.take_instructions()
-    late.process_exited(exited(w(0)), 2.0)
-    late.fenced(w(0), 0, [None], 3.0)
+    late.on(exited(w(0)), 2.0)
+    late.on(events.WorkerFenced(w(0), 0, [None]), 3.0)
     assert StartProcess(Start(w(0), 1)) in late.take_instructions()
     assert late.phases.failure is None
 
@@ -404,9 +405,9 @@ def test_a_worker_that_waits_for_storage_is_named_once_and_when_it_goes_on():
     job = RecordedJob(config(), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     for _ in range(3):
-        job.worker_waits(w(0), 0, "storage: part-3: timed out", 2.0)
+        job.on(events.WorkerWaits(w(0), 0, "storage: part-3: timed out"), 2.0)
     assert status_message(job, 3.0).waits_for == "storage: part-3: timed out (worker-0)"
-    job.worker_waits(w(0), 0, "", 4.0)
+    job.on(events.WorkerWaits(w(0), 0, ""), 4.0)
     said = [text for text in job.record.messages if "storage" in text]
     assert [text.partition("worker-0 ")[2] for text in said] == [
         "waits for storage: part-3: timed out",
@@ -419,19 +420,19 @@ def test_all_workers_that_wait_for_storage_make_one_message_and_no_news_drives_a
     workers = 2 * MESSAGES
     job = RecordedJob(config(workers=str(workers)), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
-    job.noted("warning: the updates of ps-0 are NOT PROTECTED", 1.0)
+    job.on(events.Noted("warning: the updates of ps-0 are NOT PROTECTED"), 1.0)
     for time in (2.0, 4.0):
         told = len(job.record.messages)
         for worker in range(workers):
-            job.worker_waits(w(worker), 0, f"storage: part-{worker}: timed out", time)
+            job.on(events.WorkerWaits(w(worker), 0, f"storage: part-{worker}: timed out"), time)
         for worker in range(workers):
-            job.worker_waits(w(worker), 0, "", time + 1)
+            job.on(events.WorkerWaits(w(worker), 0, ""), time + 1)
         assert [text.partition(" s: ")[2] for text in job.record.messages[told:]] == [
             "worker-0 waits for storage: part-0: timed out",
             f"{workers} workers go on; the first has waited for storage: part-0: timed out",
         ]
     for number in range(2 * MESSAGES):
-        job.noted(f"news {number}", 6.0)
+        job.on(events.Noted(f"news {number}"), 6.0)
     warning, *news = job.record.messages
     assert "NOT PROTECTED" in warning
     assert [text.partition("news ")[2] for text in news] == [
@@ -442,10 +443,10 @@ def test_all_workers_that_wait_for_storage_make_one_message_and_no_news_drives_a
 def test_a_worker_that_ended_while_it_waited_is_waited_for_no_more():
     job = RecordedJob(config(workers="2"), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
-    job.worker_waits(w(0), 0, "storage: a", 2.0)
-    job.process_exited(exited(w(0)), 3.0)
-    job.worker_waits(w(1), 0, "storage: b", 4.0)
-    job.worker_waits(w(1), 0, "", 5.0)
+    job.on(events.WorkerWaits(w(0), 0, "storage: a"), 2.0)
+    job.on(exited(w(0)), 3.0)
+    job.on(events.WorkerWaits(w(1), 0, "storage: b"), 4.0)
+    job.on(events.WorkerWaits(w(1), 0, ""), 5.0)
     said = [text.partition(" s: ")[2] for text in job.record.messages if "storage" in text]
     assert said == [
         "worker-0 waits for storage: a",
@@ -467,10 +468,10 @@ def test_a_range_at_which_workers_stand_still_is_at_fault():
         assert not job.ended
         now = 100.0 * (incarnation + 1)
         task = take(job, w(0), incarnation, now=now)
-        job.process_failed(Start(w(0), incarnation), stuck(task), now + 1.0)
+        job.on(events.ProcessFailed(Start(w(0), incarnation), stuck(task)), now + 1.0)
         assert KillProcess(Start(w(0), incarnation)) in job.take_instructions()
-        job.process_exited(exited(w(0), incarnation), now + 2.0)
-        job.fenced(w(0), incarnation, [None], now + 3.0)
+        job.on(exited(w(0), incarnation), now + 2.0)
+        job.on(events.WorkerFenced(w(0), incarnation, [None]), now + 3.0)
     assert job.phases.phase == Phase.FAILED
     assert "ended the process of a worker 3 times" in job.phases.failure.message
     assert "stuck for 700 s" in job.phases.failure.message
@@ -481,13 +482,24 @@ def test_the_limit_of_a_step_grows_with_the_longest_that_was_seen_and_slow_ones_
     job = RecordedJob(config(step_timeout_seconds=60.0), lambda event: None)
     register(job, DataDescribed(training=(Source("t", 20),)))
     task = take(job, w(0))
-    job.heartbeat(w(0), 0, Heartbeat(task.id, 1, 1, 0.5, 1, longest_seconds=2.0), 2.0)
+    job.heartbeat(
+        w(0),
+        0,
+        pb.HeartbeatRequest(
+            task=task.id, records_done=1, version=1, loss=0.5, loss_batches=1, longest_seconds=2.0
+        ),
+        2.0,
+    )
     assert job.members.step_limit == 60.0
-    job.heartbeat(w(0), 0, Heartbeat(task.id, busy_seconds=5.0, busy_with="the step"), 3.0)
+    job.heartbeat(
+        w(0), 0, pb.HeartbeatRequest(task=task.id, busy_seconds=5.0, busy_with="the step"), 3.0
+    )
     assert not status_message(job, 3.0).waits_for
-    job.heartbeat(w(0), 0, Heartbeat(task.id, busy_seconds=7.0, busy_with="the step"), 4.0)
+    job.heartbeat(
+        w(0), 0, pb.HeartbeatRequest(task=task.id, busy_seconds=7.0, busy_with="the step"), 4.0
+    )
     assert status_message(job, 4.0).waits_for == "worker-0 to get on with the step"
-    job.heartbeat(w(0), 0, Heartbeat(task.id, longest_seconds=25.0), 5.0)
+    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, longest_seconds=25.0), 5.0)
     assert job.members.step_limit == 75.0
     assert not status_message(job, 5.0).waits_for
 
@@ -503,7 +515,10 @@ def test_storage_that_takes_no_predictions_is_not_said_to_be_unreadable():
         if job.ended:
             break
         task = take(job, w(0))
-        job.task_reported(
-            w(0), 0, task.id, Failure(pb.STORAGE, "o: no room", span=task.span), 0, 2.0
+        job.on(
+            events.TaskReported(
+                w(0), 0, task.id, Failure(pb.STORAGE, "o: no room", span=task.span), 0
+            ),
+            2.0,
         )
     assert "could not be predicted, 3 times: o: no room" in job.phases.failure.message
