@@ -33,9 +33,8 @@ from shoal.config.job import RESUMABLE_IMAGES, JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.transport import peer_name
 from shoal.result import JobFailedError, JobResult
-from shoal.security.identities import INSECURE, client_identity, prepare
+from shoal.security.identities import INSECURE, prepare
 from shoal.seed.pool import Pool
 from shoal.seed.starting import prepared
 
@@ -280,21 +279,15 @@ class _Run:
     def _look(self) -> None:
         """Call the master once: tell it to stop if so wanted, and show its status."""
         # Late: the master starts meanwhile.
+        from shoal.client.asking import connection_to
         from shoal.proto.errors import CallError
-        from shoal.proto.rpc import Connection
 
         if self._connection is None:
             address = self._folder.master_address()
             if address is None:
                 self._tell_of_silence()
                 return
-            self._connection = Connection(
-                address,
-                deadline=CALL_SECONDS,
-                patience=0,
-                peer=peer_name(self._config.token, "master"),
-                identity=client_identity(self._config, self._folder),
-            )
+            self._connection = connection_to(self._config, self._folder, address, CALL_SECONDS)
         elif self._folder.master_address() not in (None, self._connection.address):
             self._connection.close()
             self._connection = None

@@ -17,7 +17,7 @@ from types import TracebackType
 from shoal.base.job_folder import CHECKPOINTS, JobFolder, shown_path
 from shoal.client.checks import check_model
 from shoal.client.claim import is_locked
-from shoal.client.local_jobs import result_of
+from shoal.client.local_jobs import LocalJob
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.result import COMPLETE, JobResult
@@ -93,7 +93,7 @@ class Series:
                 f"--latest: job {folder.path.name} of the series runs, though its command has "
                 f"ended: wait for its end, or end it: shoal stop {shlex.quote(shown_path(left))}"
             )
-        result = result_of(folder)
+        result = LocalJob(folder).result()
         if result is not None and result.state in COMPLETE and self._is_next(folder):
             self._lead_to(folder)
         self._note("")
@@ -131,7 +131,7 @@ class Series:
         So a command that is repeated after it had succeeded does nothing. Raises UserError if the
         job in its folder did not train what the command is to train.
         """
-        result = result_of(self._folder) if self._leads_here() else None
+        result = LocalJob(self._folder).result() if self._leads_here() else None
         if result is not None:
             self._refuse_other_data()
         return result
