@@ -16,8 +16,7 @@ from shoal.client.asking import checked, status_of
 from shoal.client.cluster_listing import RUNNING, master_crash, pod_lines, pods_table, state_of
 from shoal.client.running_job import LOG_LINES, RunningJob, Seen, log_order
 from shoal.cluster import explain
-from shoal.cluster.api import connect_from_outside
-from shoal.cluster.handle import JobHandle
+from shoal.cluster.handle import JobHandle, handle_of
 from shoal.cluster.manifests import INCARNATION_LABEL, MASTER_RESTARTS, STATE_LABEL
 from shoal.errors import UserError
 from shoal.proto import methods
@@ -35,8 +34,7 @@ AUDIT_SECONDS = 600.0
 
 def cluster_job(name: str, namespace: str) -> ClusterJob:
     """The job `name` in the namespace, or in that of the kubectl context."""
-    api, default = connect_from_outside()
-    return ClusterJob(JobHandle(api, namespace or default, name))
+    return ClusterJob(handle_of(name, namespace))
 
 
 class ClusterJob(RunningJob):
