@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.local_jobs import LocalJob
-from shoal.client.top import Seen, page
-from shoal.client.watching import ASK_SECONDS
+from shoal.client.ask.local_jobs import LocalJob
+from shoal.client.ask.watching import ASK_SECONDS
+from shoal.client.show.top import Seen, page
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 

@@ -32,7 +32,7 @@ import click
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
-from shoal.client.cluster_jobs import cluster_job
+from shoal.client.ask.cluster_jobs import cluster_job
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.manifests import JOB_LABEL, Manifest
 from shoal.errors import UserError

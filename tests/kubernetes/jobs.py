@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from shoal.client.cluster_jobs import cluster_job
+from shoal.client.ask.cluster_jobs import cluster_job
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
