@@ -22,10 +22,9 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.ask.local_master import master_of
-from shoal.client.found.local_jobs import running
+from shoal.client.ask.local_jobs import LocalJob
+from shoal.client.ask.watching import ASK_SECONDS
 from shoal.client.show.top import Seen, page
-from shoal.client.show.watching import ASK_SECONDS
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 
@@ -36,7 +35,7 @@ ROWS = 40
 def shown(folder: JobFolder) -> Seen:
     """The view of `shoal top` when most of the training is done; worker-1 is killed before."""
     seen, killed = Seen(), False
-    with master_of(folder) as master:
+    with LocalJob(folder).master() as master:
         while True:
             seen.add(master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest()), time.monotonic())
             status = seen.status
@@ -60,7 +59,10 @@ def draw(here: Path) -> None:
     line = [sys.executable, "-m", "shoal", *TRAIN.split()]
     job = subprocess.Popen(line, cwd=here, stdout=subprocess.DEVNULL)
     try:
-        until("a master", lambda: folder.master_address() is not None and running(folder))
+        until(
+            "a master",
+            lambda: folder.master_address() is not None and LocalJob(folder).state() == "running",
+        )
         paper = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
         paper.print(Text("$ shoal top clicks", style="bold"))
         paper.print(page(shown(folder), ROWS))

@@ -32,7 +32,7 @@ import click
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
-from shoal.client.ask.cluster_jobs import handle_of, master_of, result_of
+from shoal.client.ask.cluster_jobs import cluster_job
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.manifests import JOB_LABEL, Manifest
 from shoal.errors import UserError
@@ -63,7 +63,7 @@ class DemoJob:
 
     def __init__(self, name: str, namespace: str, workers: int, cpu: float) -> None:
         self.name, self.namespace, self.workers, self.cpu = name, namespace, workers, cpu
-        self.handle = handle_of(name, namespace)
+        self.job = cluster_job(name, namespace)
 
     def submit(self, flags: tuple[str, ...], *, least: int = 1) -> None:
         """Create the job; its workers may use what they ask for, and no more."""
@@ -84,7 +84,7 @@ class DemoJob:
 
     def status(self) -> pb.JobStatus:
         """The master's answer; an empty one while it gives none."""
-        with contextlib.suppress(UserError), master_of(self.handle) as master:
+        with contextlib.suppress(UserError), self.job.master() as master:
             return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
         return pb.JobStatus()
 
@@ -96,12 +96,12 @@ class DemoJob:
     def ended(self) -> bool:
         """True if the job has a result."""
         with contextlib.suppress(UserError):
-            return result_of(self.handle) is not None
+            return self.job.result() is not None
         return False
 
     def audit(self) -> dict[str, int]:
         """The ledger of a job that has succeeded. Raises SystemExit if it is not clean."""
-        result = result_of(self.handle)
+        result = self.job.result()
         if result is None or result.state != "succeeded":
             sys.exit(f"job {self.name} did not succeed: {result}")
         ledger = result.ledger
@@ -113,7 +113,7 @@ class DemoJob:
     def delete(self) -> None:
         """Remove the job, if it is there."""
         with contextlib.suppress(UserError):
-            self.handle.delete()
+            self.job.delete()
 
 
 class Sampler:

@@ -17,13 +17,12 @@ from shoal.base.job_folder import JOBS, JobFolder
 from shoal.base.libraries import library
 from shoal.base.words import near
 from shoal.client.ask.compare import METRIC, Compared, compared, differing_flags, jobs_of
+from shoal.client.ask.local_jobs import LocalJob, jobs_in, kept
 from shoal.client.finding import on_kubernetes
-from shoal.client.found import local_jobs
 from shoal.client.found.following import POLL_SECONDS, Interruptions
 from shoal.client.run.local import resume_job
-from shoal.client.show.display import Display
+from shoal.client.show.display import Display, default_display
 from shoal.client.show.drawn import ENDED
-from shoal.client.show.notebook import default_display
 from shoal.config.flags import kind_of
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
 from shoal.config.signatures import checked
@@ -33,7 +32,7 @@ from shoal.result import JobFailedError, JobResult
 if TYPE_CHECKING:
     import pandas as pd
 
-    from shoal.tools.dashboard.source import Source
+    from shoal.client.ask.running_job import RunningJob
 
 
 def attach(job: AnyPath, *, namespace: str = "") -> Job | JobResult:
@@ -47,17 +46,17 @@ def attach(job: AnyPath, *, namespace: str = "") -> Job | JobResult:
     """
     with in_python_words():
         name = os.fspath(job)
-        folder = None if namespace else local_jobs.kept(name)
+        folder = None if namespace else kept(name)
         if folder is None or folder.templates.is_file():
             return _on_kubernetes(name, folder, namespace)
-        if not local_jobs.running(folder):
-            if (result := local_jobs.result_of(folder)) is not None:
-                return result
-            raise UserError(f"job {folder.path.name} was killed{local_jobs.way_on(folder)}")
-        from shoal.tools.dashboard.source import LocalSource  # late: it needs gRPC
-
+        there = LocalJob(folder)
+        over = there.over()  # before the result, which may come meanwhile
+        if (result := there.result()) is not None:
+            return result
+        if over:
+            raise UserError(f"job {there.name} was killed{there.way_on()}")
         config = JobConfig.load(folder.config)
-        return Job(_followed(LocalSource(folder), config, folder), own=False)
+        return Job(_followed(there, config, folder), own=False)
 
 
 def resume(
@@ -80,9 +79,9 @@ def resume(
                 hint = near(each, known, most=1)
                 raise UserError(f"shoal.resume has no argument {each}{hint}: the job keeps it")
         values = {n: checked(n, value, kind_of(known[n])) for n, value in changes.items()}
-        folder = local_jobs.kept(name)
+        folder = kept(name)
         if folder is None:
-            there = [each.path.name for each in local_jobs.jobs_in(JOBS)]
+            there = [each.path.name for each in jobs_in(JOBS)]
             raise UserError(f"job: there is no job {name}{near(name, there)}")
         shown = default_display(verbose)
 
@@ -96,29 +95,25 @@ def resume(
 def _on_kubernetes(name: str, folder: JobFolder | None, namespace: str) -> Job | JobResult:
     """folder: what was kept here of the job; None if nothing was."""
     if folder is not None:
-        if (result := local_jobs.result_of(folder)) is not None:
+        if (result := LocalJob(folder).result()) is not None:
             return result
         config = JobConfig.load(folder.config)
         name, namespace = config.job_name, config.namespace
     try:
-        of, handle = on_kubernetes(name, namespace)
+        job = on_kubernetes(name, namespace)
     except UserError as error:
-        known = [each.path.name for each in local_jobs.jobs_in(JOBS)]
+        known = [each.path.name for each in jobs_in(JOBS)]
         raise UserError(f"{error}{near(name, known)}") from error
-    ended: JobResult | None = of.result_of(handle)
-    if ended is not None:
+    if (ended := job.result()) is not None:
         return ended
-    from shoal.tools.dashboard.source import ClusterSource  # late: the Kubernetes library is large
-
-    source = ClusterSource(handle)
-    if over := source.over():
+    if over := job.over():
         raise UserError(f"job {name}: {over}")
-    config, _ = handle.configuration()
+    config, _ = job.handle.configuration()
     there = folder or JobFolder(JOBS.absolute() / name)
-    return Job(_followed(source, config, there), own=False)
+    return Job(_followed(job, config, there), own=False)
 
 
-def _followed(source: Source, config: JobConfig, folder: JobFolder) -> Run:
+def _followed(job: RunningJob, config: JobConfig, folder: JobFolder) -> Run:
     """Asks a job how it goes until it has ended."""
 
     def run(display: Display, interruptions: Interruptions) -> JobResult:
@@ -129,20 +124,21 @@ def _followed(source: Source, config: JobConfig, folder: JobFolder) -> Run:
             while True:
                 goes_on = False
                 try:
-                    status = source.status()
+                    status = job.status()
                     display.update(status)
                     goes_on = status.state not in ENDED
                 except UserError as error:  # a master that starts again, or has ended
                     if told != str(error):
                         display.event(told := str(error))
                 if not goes_on:
-                    if (result := source.result()) is not None:
+                    over = job.over()  # before the result, as in attach
+                    if (result := job.result()) is not None:
                         return succeeded(result)
-                    if over := source.over():
+                    if over:
                         raise JobFailedError(over)
                 time.sleep(POLL_SECONDS)
         finally:
-            source.close()
+            job.close()
 
     return run
 
@@ -155,7 +151,7 @@ def jobs(folder: AnyPath = JOBS) -> pd.DataFrame:
     that has written no figures yet has 0 in these. Raises UserError without pandas.
     """
     pandas = library("pandas", "jobs()", "pandas")
-    rows = [_row(each) for each in local_jobs.jobs_in(Path(folder))]
+    rows = [_row(each) for each in jobs_in(Path(folder))]
     columns = ["job", "state", "command", "records", "seconds", "began"]
     kinds = {
         "state": "str",

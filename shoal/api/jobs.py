@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.ask import local_master
-from shoal.client.found import local_jobs
+from shoal.client.ask import asking
+from shoal.client.finding import job_of
 from shoal.client.found.following import Interruptions
-from shoal.client.show.display import Display
+from shoal.client.show.display import Display, default_display
 from shoal.client.show.drawn import status_text
-from shoal.client.show.notebook import default_display
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
@@ -26,6 +25,8 @@ from shoal.result import JobResult, course_of, read_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from shoal.client.ask.running_job import RunningJob
 
 Run = Callable[[Display, Interruptions], JobResult]
 """Runs a job to its end, with a display and with what stops it."""
@@ -64,9 +65,8 @@ class Job:
             self._thread.join()
             assert self._error is not None
             raise self._error
-        self._folder = self._display.folder
-        self._namespace = self._display.namespace
-        self.name, self.job_dir = self._display.name, Path(self._folder.path)
+        self._folder, self._config = self._display.folder, self._display.config
+        self.name, self.job_dir = self._config.job_name, Path(self._folder.path)
 
     def _follow(self, run: Run) -> None:
         try:
@@ -107,7 +107,7 @@ class Job:
         Without rows before the first one. Raises UserError without pandas, or if the job was
         started with metrics_seconds=0.
         """
-        return read_metrics(self.job_dir, awaited=self._display.metered)
+        return read_metrics(self.job_dir, awaited=self._config.metrics_seconds > 0)
 
     @property
     def messages(self) -> list[str]:
@@ -137,21 +137,15 @@ class Job:
                 raise UserError(f"{name} must be an integer of at least 1, not {count!r}")
         if workers is None and servers is None:
             raise UserError("give workers, servers or both")
-        if self._namespace is None:
-            local_master.scale(self._folder, workers, servers)
-        else:
-            from shoal.client.ask import cluster_jobs  # late: the Kubernetes library is large
+        asking.scale(self._asked(), workers, servers)
 
-            handle = cluster_jobs.handle_of(self.name, self._namespace)
-            cluster_jobs.scale(handle, workers, servers)
+    def _asked(self) -> RunningJob:
+        """The job, to ask its master and for its logs."""
+        return job_of(self._config, self._folder)
 
     def rebalance(self) -> bool:
         """Even out the load of the servers; True if rows move for it. Raises UserError."""
-        if self._namespace is None:
-            return local_master.rebalance(self._folder)
-        from shoal.client.ask import cluster_jobs  # late: the Kubernetes library is large
-
-        return cluster_jobs.rebalance(cluster_jobs.handle_of(self.name, self._namespace))
+        return asking.rebalance(self._asked())
 
     def stop(self) -> None:
         """Stop the job, as Ctrl-C does; `result()` waits for its end.
@@ -160,27 +154,19 @@ class Job:
         """
         if self._own:
             self._interruptions.stop()
-        elif self._namespace is None:
-            local_master.stop(self._folder)
         else:
-            from shoal.client.ask import cluster_jobs  # late: the Kubernetes library is large
-
-            cluster_jobs.stop(cluster_jobs.handle_of(self.name, self._namespace))
+            asking.stop(self._asked())
 
     def logs(self, role: str = "master", index: int = 0) -> str:
         """The log of the newest start of a process: master, ps or worker.
 
         Raises UserError if there is no such process.
         """
-        if self._namespace is None:
-            return "\n".join(local_jobs.log_lines(self._folder, role, index, follow=False))
-        from shoal.client.ask import cluster_jobs
-        from shoal.client.run import remote  # late: the Kubernetes library is large
+        if self._config.image and not self.running:
+            from shoal.client.run import remote  # late: the Kubernetes library is large
 
-        if not self.running:
             return remote.kept_log(self._folder, role, index)
-        handle = cluster_jobs.handle_of(self.name, self._namespace)
-        return "\n".join(cluster_jobs.log_lines(handle, role, index, follow=False))
+        return "\n".join(self._asked().log_lines(role, index, follow=False))
 
     def result(self, timeout: float | None = None) -> JobResult:
         """Wait for the job's end and return its result.
@@ -199,28 +185,24 @@ class Job:
 class _Kept(Display):
     """A display that shows nothing, and keeps what it is told.
 
-    begun: set when the job has its folder, or has failed before. namespace: of a job on Kubernetes;
-    "": that of the kubectl context. metered: whether the job writes figures over time. shown:
-    another display that is to show the job for now.
+    begun: set when the job has its folder, or has failed before. shown: another display that is to
+    show the job for now.
     """
+
+    config: JobConfig
 
     def __init__(self) -> None:
         super().__init__()
         self.begun = threading.Event()
         self.shown: Display | None = None
         self.folder: JobFolder | None = None
-        self.namespace: str | None = None
-        self.name = ""
-        self.metered = False
         self.text = "starting"
         self.messages: list[str] = []
         self.evaluations: list[dict[str, Any]] = []
 
     def started(self, config: JobConfig, folder: JobFolder) -> None:
         """See Display."""
-        self.folder, self.name = folder, config.job_name
-        self.namespace = config.namespace if config.image else None
-        self.metered = config.metrics_seconds > 0
+        self.folder, self.config = folder, config
         super().started(config, folder)
         self.begun.set()
 

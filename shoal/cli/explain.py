@@ -7,7 +7,7 @@ import json
 import click
 
 from shoal.cli.finding import guarded
-from shoal.client.finding import here, on_kubernetes
+from shoal.client import finding
 from shoal.client.show.plain import echo
 from shoal.errors import UserError
 
@@ -35,6 +35,7 @@ def explain(job: str, table: str, key: str, as_object: bool, namespace: str) -> 
     export is read; or the folder of a checkpoint or an export.
     """
     from shoal.client.ask import explaining
+    from shoal.client.ask.local_jobs import find
 
     try:
         number = int(key)
@@ -42,13 +43,8 @@ def explain(job: str, table: str, key: str, as_object: bool, namespace: str) -> 
         raise UserError(f"ID must be an integer, not {key!r}") from None
     if not LEAST <= number <= MOST:
         raise UserError(f"ID must be an int64 number, from {LEAST} to {MOST}, not {key}")
-    if (folder := here(job, namespace)) is not None:
-        found, where = explaining.find_of_job(folder, table, number)
-    elif not namespace and (at := explaining.find_at(job, table, number)) is not None:
-        found, where = at
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        found, where = of.find_id(handle, table, number), f"job {handle.name}, which runs"
+    at = None if namespace or find(job) else explaining.find_at(job, table, number)
+    found, where = at or explaining.find_of_job(finding.found(job, namespace), table, number)
     explaining.check_vocabulary(found)
     if as_object:
         echo(json.dumps(explaining.as_json(found, where)))

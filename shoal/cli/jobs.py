@@ -6,20 +6,18 @@ library of Kubernetes are large, and a command is to answer at once.
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.job_folder import JobFolder
 from shoal.base.words import counted
 from shoal.cli import listing, threads
 from shoal.cli.explain import explain
 from shoal.cli.finding import ROLES, command, console_here, guarded
-from shoal.client.finding import here, on_kubernetes
+from shoal.client.finding import found, on_kubernetes
 from shoal.client.show.plain import echo
 from shoal.errors import (
     EXIT_INTERRUPTED,
@@ -124,8 +122,7 @@ def print_audit(job: str, namespace: str, *, as_json: bool) -> None:
     namespace: where `job` is the name of one; if empty, it is a folder with what was kept.
     """
     if namespace:
-        of, handle = on_kubernetes(job, namespace)
-        text = of.audit(handle)
+        text = on_kubernetes(job, namespace).audit()
     else:
         text = JobFolder(Path(job)).audit.read_text()
     kept = json.loads(text)
@@ -142,24 +139,14 @@ def top(job: str, once: bool, namespace: str) -> None:
     Shows where its time goes, its servers and its workers. Shares and rates are those of the last
     ten seconds. JOB is a folder or a name.
     """
-    from shoal.client.show import watching
+    from shoal.client.ask import watching
 
-    if (folder := here(job, namespace)) is not None:
-        from shoal.client.ask import local_master
-        from shoal.client.found import local_jobs
-
-        open_master = functools.partial(local_master.master_of, folder)
-        over = functools.partial(local_jobs.end_of, folder)
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        open_master = functools.partial(of.master_of, handle)
-        over = functools.partial(of.end_of, handle)
-    console = console_here()
+    watched, console = found(job, namespace), console_here()
     if once or not console.is_terminal:
-        console.print(watching.snapshot(open_master, SNAPSHOT_ROWS))
+        console.print(watching.snapshot(watched, SNAPSHOT_ROWS))
         return
     try:
-        ended = watching.watch(open_master, over, console)
+        ended = watching.watch(watched, console)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     if ended:
@@ -185,17 +172,9 @@ def logs(
     """
     if role == "master" and restart is not None:
         raise UserError("--restart is for workers and servers")
-    lines: Iterator[str]
-    if (folder := here(job, namespace)) is not None:
-        from shoal.client.found import local_jobs
-
-        lines = local_jobs.log_lines(folder, role, index, restart, follow=follow)
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        lines = of.log_lines(handle, role, index, restart, follow=follow)
     # In a file or another program it is as it was written.
     show = echo if sys.stdout.isatty() else click.echo
-    for line in lines:
+    for line in found(job, namespace).log_lines(role, index, restart, follow=follow):
         show(line)
 
 
@@ -211,11 +190,11 @@ def compare(jobs: tuple[str, ...], as_json: bool) -> None:
     """
     from shoal.client.ask.compare import jobs_of, table_of, to_json
 
-    found = jobs_of(jobs)
+    compared = jobs_of(jobs)
     if as_json:
-        echo(to_json(found))
+        echo(to_json(compared))
     else:
-        console_here().print(table_of(found))
+        console_here().print(table_of(compared))
 
 
 @command
@@ -226,15 +205,13 @@ def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None
     """Show a job in the browser, while it runs or after its end. Without JOB, a list of jobs."""
     from shoal.tools.dashboard.jobs import Here, InCluster, Listing
     from shoal.tools.dashboard.run import run
-    from shoal.tools.dashboard.source import ClusterSource, LocalSource, Source
 
-    source: Source | None = None
-    listing: Listing = InCluster(namespace) if namespace else Here()
-    if job and (folder := here(job, namespace)) is not None:
-        source = LocalSource(folder)
-    elif job:
-        listing, source = InCluster(namespace), ClusterSource(on_kubernetes(job, namespace)[1])
-    run(listing, source, port, browser=browser)
+    shown = found(job, namespace) if job else None
+    if shown is not None:
+        shown.result()  # says so if there is no such job
+    elsewhere = shown.namespace if shown is not None else namespace
+    listing: Listing = InCluster(namespace) if elsewhere else Here()
+    run(listing, shown, port, browser=browser)
 
 
 @command
@@ -249,13 +226,10 @@ def scale(job: str, workers: int | None, servers: int | None, namespace: str) ->
     """Change how many workers or servers a running job wants. JOB is a folder or a name."""
     if workers is None and servers is None:
         raise click.UsageError("give --workers, --servers or both")
-    if (folder := here(job, namespace)) is not None:
-        from shoal.client.ask import local_master
+    asked = found(job, namespace)
+    from shoal.client.ask import asking
 
-        local_master.scale(folder, workers, servers)
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        of.scale(handle, workers, servers)
+    asking.scale(asked, workers, servers)
     if workers is not None:
         echo(f"job {job} now wants {counted(workers, 'worker')}")
     if servers is not None:
@@ -269,13 +243,10 @@ def rebalance(job: str, namespace: str) -> None:
 
     Rows move from the busiest servers to the others while the job trains.
     """
-    if (folder := here(job, namespace)) is not None:
-        from shoal.client.ask import local_master
+    asked = found(job, namespace)
+    from shoal.client.ask import asking
 
-        moves = local_master.rebalance(folder)
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        moves = of.rebalance(handle)
+    moves = asking.rebalance(asked)
     echo(f"the servers of job {job} {'are about to' if moves else 'already'} do equal shares")
 
 
@@ -283,13 +254,10 @@ def rebalance(job: str, namespace: str) -> None:
 @click.argument("job")
 def stop(job: str, namespace: str) -> None:
     """Stop a running job. On Kubernetes its result and logs stay until it is deleted."""
-    if (folder := here(job, namespace)) is not None:
-        from shoal.client.ask import local_master
+    asked = found(job, namespace)
+    from shoal.client.ask import asking
 
-        local_master.stop(folder)
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        of.stop(handle)
+    asking.stop(asked)
     echo(f"job {job} is stopping")
 
 
@@ -297,11 +265,5 @@ def stop(job: str, namespace: str) -> None:
 @click.argument("job")
 def delete(job: str, namespace: str) -> None:
     """Delete a job on Kubernetes, running or not."""
-    if (folder := here(job, namespace)) is not None:
-        raise UserError(
-            f"job {job} is on this machine, where only its folder remains: if the job runs, end it "
-            f"with shoal stop {job}; then remove {shown_path(folder.path)}"
-        )
-    _, handle = on_kubernetes(job, namespace)
-    handle.delete()
+    found(job, namespace).delete()
     echo(f"job {job} is deleted")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.base.job_folder import JOBS, JobFolder
+from shoal.base.job_folder import JOBS
 from shoal.cli.finding import command, console_here
-from shoal.client.finding import here, on_kubernetes
+from shoal.client.finding import found
 from shoal.client.show.plain import echo
 from shoal.errors import UserError
+
+if TYPE_CHECKING:
+    from shoal.client.ask.running_job import RunningJob, Seen
+    from shoal.result import JobResult
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _EVERYWHERE = click.option(
@@ -24,7 +28,7 @@ _EVERYWHERE = click.option(
 @_JSON
 def jobs(everywhere: bool, as_json: bool, namespace: str) -> None:
     """List the jobs in ./shoal-jobs and those on Kubernetes."""
-    from shoal.client.found import local_jobs
+    from shoal.client.ask import local_jobs
     from shoal.client.job_lines import jobs_table
 
     _check_one(namespace, everywhere=everywhere)
@@ -37,10 +41,10 @@ def jobs(everywhere: bool, as_json: bool, namespace: str) -> None:
         check_configured()
         from shoal.client.cluster_listing import list_jobs
 
-        of, found = list_jobs(namespace, everywhere=everywhere)
+        of, there = list_jobs(namespace, everywhere=everywhere)
         title = f"jobs in {f'namespace {of}' if of else 'all namespaces'}"
-        tables.append(jobs_table(title, found, namespaces=everywhere))
-        lines += found
+        tables.append(jobs_table(title, there, namespaces=everywhere))
+        lines += there
     except NoClusterError as error:
         if elsewhere:
             raise
@@ -67,59 +71,40 @@ def status(job: str, everywhere: bool, as_json: bool, namespace: str) -> None:
         from shoal.client.cluster_listing import namespace_of
 
         namespace = namespace_of(job)
-    folder = here(job, namespace)
+    asked = found(job, namespace)
+    result = asked.result()
+    seen = asked.seen() if result is None else None
     if as_json:
-        found = _of_cluster(job, namespace) if folder is None else _of_folder(folder)
-        echo(json.dumps(found, indent=2, allow_nan=False))
-        return
-    from shoal.client.show.report import print_report
+        echo(json.dumps(_told(asked, result, seen), indent=2, allow_nan=False))
+    elif result is not None:
+        from shoal.client.show.report import print_report
 
-    if folder is not None:
-        from shoal.client.found import local_jobs
+        print_report(result)
+    elif seen is not None:
+        from rich.text import Text
 
-        if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
-            print_report(ended)
-            return
-        from shoal.client.ask import local_master
+        from shoal.client.show.drawn import block
 
-        parts = local_master.status(folder)
+        trouble = Text(f"{asked.name}: {seen.problem}")
+        for part in (block(seen.status) if seen.status else trouble, seen.processes):
+            console_here().print(part)
+
+
+def _told(job: RunningJob, result: JobResult | None, seen: Seen | None) -> dict[str, Any]:
+    """The result of a job, or the view of one that has none, for programs."""
+    from shoal.tools.dashboard import facts
+
+    told: dict[str, Any] = {"name": job.name, "namespace": job.namespace}
+    if result is not None:
+        return told | facts.of_ended(result)
+    assert seen is not None
+    if seen.status is None:
+        told |= {"state": seen.state, "ended": False, "trouble": seen.problem}
     else:
-        of, handle = on_kubernetes(job, namespace)
-        if (result := of.result_of(handle)) is not None:
-            print_report(result)
-            return
-        parts = of.status(handle)
-    for part in parts:
-        console_here().print(part)
+        told |= facts.of_running(seen.status)
+    return told if seen.pods is None else told | {"pods": seen.pods}
 
 
 def _check_one(namespace: str, *, everywhere: bool) -> None:
     if namespace and everywhere:
         raise UserError("give --namespace or --all-namespaces, not both")
-
-
-def _of_folder(folder: JobFolder) -> dict[str, Any]:
-    """A job of this machine, for programs. Raises UserError."""
-    from shoal.client.ask import local_master
-    from shoal.client.found import local_jobs
-    from shoal.tools.dashboard import facts
-
-    name = {"name": folder.path.name, "namespace": ""}
-    if not local_jobs.running(folder) and (ended := local_jobs.result_of(folder)) is not None:
-        return name | facts.of_ended(ended)
-    return name | facts.of_running(local_master.job_status(folder))
-
-
-def _of_cluster(job: str, namespace: str) -> dict[str, Any]:
-    """A job on Kubernetes, for programs. Raises UserError."""
-    of, handle = on_kubernetes(job, namespace)
-    from shoal.tools.dashboard import facts
-
-    name = {"name": handle.name, "namespace": handle.namespace}
-    if (result := of.result_of(handle)) is not None:
-        return name | facts.of_ended(result)
-    seen = of.look_at(handle)
-    pods = {"pods": [line.to_json() for line in seen.pods]}
-    if seen.status is None:
-        return name | {"state": seen.state, "ended": False, "trouble": seen.problem} | pods
-    return name | facts.of_running(seen.status) | pods

@@ -9,7 +9,7 @@ import click
 
 from shoal.base.job_folder import shown_path
 from shoal.cli.finding import ROLES, command, console_here
-from shoal.client.finding import here, on_kubernetes
+from shoal.client.finding import found
 from shoal.client.show.plain import echo
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 
@@ -24,19 +24,14 @@ def stacks(job: str, role: str, index: int, namespace: str) -> None:
     Without ROLE, the threads of all its processes are shown. ROLE is master, ps or worker. Lines of
     your own code begin with >. Exits with 1 if a process does not answer.
     """
+    from shoal.client.ask import asking
     from shoal.client.stacks import problems, stacks_lines
 
-    if (folder := here(job, namespace)) is not None:
-        from shoal.client.ask import local_master
-
-        found = local_master.stacks(folder, role, index)
-    else:
-        of, handle = on_kubernetes(job, namespace)
-        found = of.stacks(handle, role, index)
+    told = asking.stacks(found(job, namespace), role, index)
     console = console_here()
-    for line in stacks_lines(found):
+    for line in stacks_lines(told):
         console.print(line, soft_wrap=True)
-    if silent := problems(found):
+    if silent := problems(told):
         echo(f"Error: without an answer: {'; '.join(silent)}", err=True)
         sys.exit(EXIT_JOB_FAILED)
 
@@ -63,23 +58,15 @@ def profile(job: str, role: str, index: int, seconds: float, output: str, namesp
 
     ROLE is master, ps or worker. py-spy looks at the process, which must be of this machine.
     """
-    from shoal.client.ask import local_master
     from shoal.client.profile import record
 
     if not Path(output).absolute().parent.is_dir():  # said before it takes its time
         raise UserError(f"--output: there is no folder {Path(output).parent}: create it first")
-    if (folder := here(job, namespace)) is None:
-        _, handle = on_kubernetes(job, namespace)
-        pod = handle.name + ("-master-..." if role == "master" else f"-{role}-{index}")
-        raise UserError(
-            "shoal profile looks at processes of this machine, and the job is on Kubernetes: run "
-            "py-spy in the pod, whose image must have it and whose --pod-template must allow "
-            f"SYS_PTRACE: kubectl exec {pod} -- py-spy dump --pid 1"
-        )
+    of = found(job, namespace)
     process = role if role == "master" else f"{role}-{index}"
-    path = Path(output or f"{folder.path.name}-{process}.svg")
+    path = Path(output or f"{of.name}-{process}.svg")
     try:
-        record(local_master.process(folder, role, index), seconds, path)
+        record(of.process(role, index), seconds, path)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     echo(f"wrote {shown_path(path)}")

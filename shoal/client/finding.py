@@ -1,34 +1,49 @@
 """The search for a job by a folder or a name: on this machine, or else on Kubernetes.
 
-Imports are late, where they are needed: gRPC and the library of Kubernetes are large.
+Imports are late, where they are needed: a command is to answer at once.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from shoal.base.job_folder import JobFolder
 from shoal.errors import UserError
 
-
-def here(job: str, namespace: str) -> JobFolder | None:
-    """The folder of a job of this machine; None if it is one on Kubernetes."""
-    if namespace:
-        return None
-    from shoal.client.found import local_jobs
-
-    return local_jobs.find(job)
+if TYPE_CHECKING:
+    from shoal.base.job_folder import JobFolder
+    from shoal.client.ask.cluster_jobs import ClusterJob
+    from shoal.client.ask.running_job import RunningJob
+    from shoal.config.job import JobConfig
 
 
-def on_kubernetes(job: str, namespace: str) -> tuple[Any, Any]:
-    """The commands of a cluster, and the job. Raises UserError if there is no cluster."""
+def found(job: str, namespace: str) -> RunningJob:
+    """The job of a folder or name here, or else on Kubernetes. Raises UserError if none can be."""
+    from shoal.client.ask.local_jobs import LocalJob, find
+
+    folder = None if namespace else find(job)
+    return on_kubernetes(job, namespace) if folder is None else LocalJob(folder)
+
+
+def job_of(config: JobConfig, folder: JobFolder) -> RunningJob:
+    """The job of a configuration; its folder if it is one of this machine. Raises UserError."""
+    if not config.image:
+        from shoal.client.ask.local_jobs import LocalJob
+
+        return LocalJob(folder)
+    from shoal.client.ask.cluster_jobs import cluster_job
+
+    return cluster_job(config.job_name, config.namespace)
+
+
+def on_kubernetes(job: str, namespace: str) -> ClusterJob:
+    """The job on Kubernetes. Raises UserError if there is no cluster."""
     from shoal.cluster.configured import check_configured
 
     try:
         check_configured()
-        from shoal.client.ask import cluster_jobs
+        from shoal.client.ask.cluster_jobs import cluster_job
 
-        return cluster_jobs, cluster_jobs.handle_of(job, namespace)
+        return cluster_job(job, namespace)
     except UserError as error:
         if namespace:
             raise

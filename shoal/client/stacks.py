@@ -1,6 +1,6 @@
 """The stacks of a job's processes in words: what `shoal stacks` prints.
 
-Takes the master's answer; local_master.py and cluster_jobs.py ask for it.
+Takes the master's answer; asking.py asks for it.
 """
 
 from __future__ import annotations
@@ -10,33 +10,10 @@ from collections.abc import Iterable, Iterator
 from rich.text import Text
 
 from shoal.base.words import counted
-from shoal.errors import UserError
-from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.channels.rpc import Connection
-from shoal.proto.errors import WireError
 
 OWN_MARK = ">"
 """Before a line of the user's own code."""
-
-
-STACKS_SECONDS = 60.0
-"""For a master to answer: it waits for some heartbeats of each worker."""
-
-
-def stacks_of(master: Connection, role: str = "", index: int = 0) -> list[pb.ProcessStacks]:
-    """Ask a job's master where the threads of all processes stand, or those of one.
-
-    Raises UserError if the job has no such process; CallError.
-    """
-    request = pb.JobStacksRequest(role=role, index=index)
-    try:
-        reply = master.call(methods.GET_JOB_STACKS, request, deadline=STACKS_SECONDS)
-    except WireError as error:
-        if error.kind != pb.BAD_REQUEST:
-            raise
-        raise UserError(error.message) from error
-    return list(reply.processes)
 
 
 def stacks_lines(processes: Iterable[pb.ProcessStacks]) -> Iterator[Text]:

@@ -18,7 +18,7 @@ from kubernetes import client, watch
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster import certificates, explain, given_model, manifests
-from shoal.cluster.api import UNREACHABLE, log_of
+from shoal.cluster.api import UNREACHABLE, connect_from_outside, log_of
 from shoal.cluster.lifetime import JobLifetime
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.portforward import PortForward
@@ -69,6 +69,12 @@ def _end_of(ended: client.V1ContainerStateTerminated, role: str) -> str:
 
 class NotBegunError(UserError):
     """The master has not begun, and no command can talk to it yet."""
+
+
+def handle_of(name: str, namespace: str) -> JobHandle:
+    """The job `name` in the namespace, or in that of the kubectl context. Raises UserError."""
+    api, default = connect_from_outside()
+    return JobHandle(api, namespace or default, name)
 
 
 class JobHandle(JobLifetime):

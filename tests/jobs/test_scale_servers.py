@@ -7,7 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from shoal.client.ask import local_master
+from shoal.client.ask import asking
+from shoal.client.ask.local_jobs import LocalJob
 from shoal.errors import UserError
 from shoal.master.job.events import MoveEnded
 from shoal.native.ids import slot_of
@@ -30,7 +31,7 @@ def moves(job):
 def scaled(job, servers):
     """Have so many servers, and wait for the move."""
     before = moves(job)
-    local_master.scale(job.folder, None, servers)
+    asking.scale(LocalJob(job.folder), None, servers)
     until(f"a move to {servers} servers", lambda: moves(job) > before)
 
 
@@ -210,7 +211,7 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
     ) as job:
         job.at_gate("step-3")
         with pytest.raises(UserError, match="--servers: the servers of this job keep each other's"):
-            local_master.scale(job.folder, None, 1)
+            asking.scale(LocalJob(job.folder), None, 1)
         command = [sys.executable, "-m", "shoal", "scale", str(job.folder.path)]
         said = completed(command)
         assert said.returncode == 2

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from shoal.client.ask.cluster_jobs import handle_of, master_of
+from shoal.client.ask.cluster_jobs import cluster_job
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -70,11 +70,12 @@ class Watched:
 
     def __init__(self, name, namespace):
         self.name, self.namespace = name, namespace
-        self.handle = handle_of(name, namespace)
+        self.job = cluster_job(name, namespace)
+        self.handle = self.job.handle
 
     def status(self):
         """The master's answer; None while it gives none."""
-        with contextlib.suppress(UserError), master_of(self.handle) as master:
+        with contextlib.suppress(UserError), self.job.master() as master:
             return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
         return None
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import shoal as api
-from shoal.client.ask.cluster_jobs import handle_of
+from shoal.client.ask.cluster_jobs import cluster_job
 from tests.jobs.conftest import movielens as movielens
 from tests.kubernetes.image import IMAGE, PACKAGES_MOUNT, packages
 from tests.kubernetes.jobs import ZOO, Watched, left_of, until
@@ -71,4 +71,4 @@ def test_a_program_sees_scales_and_stops_its_job(shoal, movielens, namespace, mo
     assert left_of(NAME, namespace) == ""
     assert compared() == [("on Kubernetes", "stopped"), ("on Kubernetes", "deleted")]
     with pytest.raises(api.UserError, match=f"job {NAME}"):
-        handle_of(NAME, namespace).job()
+        cluster_job(NAME, namespace).handle.job()

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
-from shoal.client.found.local_jobs import kept, result_of, state_of
+from shoal.client.ask.local_jobs import LocalJob, kept
 from shoal.client.show.course import Best, larger_is_better
 from shoal.cluster.configured import check_configured
 from shoal.config.flags import flag
@@ -120,17 +120,21 @@ def compared(folder: JobFolder, name: str) -> Compared:
 
 def _course(folder: JobFolder, config: dict[str, Any]) -> tuple[str, str, JobResult | None]:
     """The place where a job runs or ran, its state, and its result, if it has one."""
-    result = result_of(folder)
+    here = LocalJob(folder)
+    result = here.result()
     if not folder.templates.is_file():
-        return HERE, state_of(folder), result
+        return HERE, here.state(), result
     if result is not None:
         return CLUSTER, result.state, result
     try:
         check_configured()
-        from shoal.client.ask import cluster_jobs  # late: the Kubernetes library is large
+        from shoal.client.ask.cluster_jobs import (
+            cluster_job,  # late: the Kubernetes library is large
+        )
 
-        handle = cluster_jobs.handle_of(str(config["job_name"]), str(config["namespace"]))
-        return (CLUSTER, *cluster_jobs.course_of(handle))
+        job = cluster_job(str(config["job_name"]), str(config["namespace"]))
+        state = job.state()
+        return CLUSTER, state, None if state == "deleted" else job.result()
     except (UserError, LookupError) as error:
         return CLUSTER, f"not known: {error}", None
 

@@ -11,51 +11,29 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.job_folder import shown_path
 from shoal.base.words import counted, duration
-from shoal.config.job import JobConfig
+from shoal.client.ask.asking import find_id
+from shoal.client.ask.running_job import RunningJob
 from shoal.errors import UserError
-from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.channels.rpc import Connection
-from shoal.proto.errors import WireError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def ask_master(master: Connection, table: str, key: int) -> pb.FoundId:
-    """Look up an id at the servers of a running job. Raises UserError, CallError."""
-    try:
-        return master.call(methods.FIND_JOB_ID, pb.FindIdRequest(table=table, id=key))
-    except WireError as error:
-        if error.kind != pb.BAD_REQUEST:
-            raise
-        raise UserError(error.message) from error
-
-
-def find_of_job(folder: JobFolder, table: str, key: int) -> tuple[pb.FoundId, str]:
-    """Look up an id in a job of this machine. Raises UserError.
+def find_of_job(job: RunningJob, table: str, key: int) -> tuple[pb.FoundId, str]:
+    """Look up an id in a job. Raises UserError.
 
     Returns the answer and, in words, its source.
     """
-    from shoal.client.found.local_jobs import running
-
-    if running(folder):
-        from shoal.client.ask.local_master import master_of
-
-        with master_of(folder) as master:
-            return ask_master(master, table, key), f"job {folder.path.name}, which runs"
-    config = JobConfig.load(folder.config)
-    # The folder may have been moved since the job ran.
-    beside = folder.path / "checkpoints"
-    places = [str(beside) if beside.is_dir() else config.checkpoint_dir]
-    if config.command == "train" and config.output:
-        places.append(config.output)
+    places = job.saved()
+    if not places:
+        return find_id(job, table, key), f"job {job.name}, which runs"
     for place in places:
         if (found := _find_at(place, table, key)) is not None:
             return found
     raise UserError(
-        f"job {folder.path.name} does not run, and there is neither a checkpoint in "
+        f"job {job.name} does not run, and there is neither a checkpoint in "
         f"{shown_path(places[0])} nor an export: nothing tells what its tables had"
     )
 
@@ -71,9 +49,9 @@ def find_at(location: str, table: str, key: int) -> tuple[pb.FoundId, str] | Non
 
 
 def _find_at(location: str, table: str, key: int) -> tuple[pb.FoundId, str] | None:
+    from shoal.checkpoints.folders import checkpoint_at
     from shoal.checkpoints.formats.manifests import MANIFEST, CheckpointError
     from shoal.checkpoints.found import find_in_checkpoint, find_in_export
-    from shoal.checkpoints.newest import checkpoint_at
     from shoal.checkpoints.saved import Export
     from shoal.checkpoints.storage import open_storage
 

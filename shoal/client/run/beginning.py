@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.base.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
-from shoal.client.found.local_jobs import find, result_of, state_of
+from shoal.client.ask.local_jobs import LocalJob, find
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.result import COMPLETE
@@ -80,7 +80,7 @@ def _continued(config: JobConfig) -> str:
         # A link, such as latest, may name another folder while this job runs.
         location = os.path.realpath(location)
         if (folder := _job_at(config.continue_from)) is not None:
-            location, result = _checkpoints_of(folder, config), result_of(folder)
+            location, result = _checkpoints_of(folder, config), LocalJob(folder).result()
         elif not os.path.exists(location):
             raise UserError(f"--continue-from: {_missing(config.continue_from)}")
     try:
@@ -133,7 +133,7 @@ def _checkpoints_of(folder: JobFolder, config: JobConfig) -> str:
     job = JobConfig.load(folder.config)
     if job.command != "train":
         raise UserError(f"--continue-from: {shown} is a job of shoal {job.command}, not of train")
-    state = state_of(folder)
+    state = LocalJob(folder).state()
     if state == "running":
         raise UserError(
             f"--continue-from: job {job.job_name} is running: wait for its end, or name one of its "

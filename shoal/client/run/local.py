@@ -15,12 +15,13 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.base.module_texts import changed
 from shoal.checkpoints.outputs import check_output, try_output
+from shoal.client.ask.local_jobs import LocalJob
 from shoal.client.found.claim import claimed, reclaimed, take_in
 from shoal.client.found.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.client.found.processes import kill_job
@@ -33,14 +34,10 @@ from shoal.config.job import RESUMABLE_IMAGES, JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.wire.transport import peer_name
 from shoal.result import JobFailedError, JobResult
-from shoal.security.identities import INSECURE, client_identity, prepare
+from shoal.security.identities import INSECURE, prepare
 from shoal.seed.pool import Pool
 from shoal.seed.starting import prepared
-
-if TYPE_CHECKING:
-    from shoal.proto.channels.rpc import Connection
 
 SILENCE_SECONDS = 5.0
 """Of a master, until it is told."""
@@ -201,12 +198,11 @@ class _Run:
         self._before = before
         self._pool = pool
         self._resume = ["--resume", resume] if resume else []
-        self._config = config
         self._limit, self._window = config.relaunch_limit, config.relaunch_window_seconds
         self._killed = False
         self._display = display
         self._interruptions = interruptions
-        self._connection: Connection | None = None
+        self._job = LocalJob(folder)
         self._stopping_since: float | None = None
         self._stop_sent = False
         self._heard = time.monotonic()
@@ -219,7 +215,7 @@ class _Run:
         goes on from the journal with the processes that are there.
         """
         killed: list[float] = []
-        with self._closing():
+        with contextlib.closing(self._job):
             while True:
                 code = self._follow_master()
                 ended = _identity(self._folder.result) not in (None, self._before)
@@ -258,14 +254,6 @@ class _Run:
                 code = process.reap()
         return -signal.SIGKILL if self._killed or code is None else code
 
-    @contextlib.contextmanager
-    def _closing(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            if self._connection is not None:
-                self._connection.close()
-
     def _must_kill(self) -> bool:
         if self._display.gone:
             self._interruptions.stop()
@@ -279,38 +267,19 @@ class _Run:
 
     def _look(self) -> None:
         """Call the master once: tell it to stop if so wanted, and show its status."""
-        # Late: the master starts meanwhile.
-        from shoal.proto.channels.rpc import Connection
-        from shoal.proto.errors import CallError
-
-        if self._connection is None:
-            address = self._folder.master_address()
-            if address is None:
-                self._tell_of_silence()
-                return
-            self._connection = Connection(
-                address,
-                deadline=CALL_SECONDS,
-                patience=0,
-                peer=peer_name(self._config.token, "master"),
-                identity=client_identity(self._config, self._folder),
-            )
-        elif self._folder.master_address() not in (None, self._connection.address):
-            self._connection.close()
-            self._connection = None
-            return
         # A master that does not answer is asked again in the next round; whether it lives is
         # known from its process.
         try:
             if self._stopping_since is not None and not self._stop_sent:
-                request = pb.StopJobRequest(reason="interrupted by the user")
-                self._connection.call(methods.STOP_JOB, request)
+                with self._job.master(CALL_SECONDS) as master:
+                    request = pb.StopJobRequest(reason="interrupted by the user")
+                    master.call(methods.STOP_JOB, request)
                 self._stop_sent = True
-            status = self._connection.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
-            self._display.update(status)
-        except CallError:
+            status = self._job.status()
+        except UserError:
             self._tell_of_silence()
         else:
+            self._display.update(status)
             self._heard, self._answered, self._told = time.monotonic(), True, False
 
     def _tell_of_silence(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from shoal.client.found.local_jobs import find
+from shoal.client.ask.local_jobs import find
 from shoal.client.run.checks import check_inputs
 from shoal.client.run.model_process import model_process, run
 from shoal.config.job import JobConfig

@@ -23,9 +23,8 @@ from shoal.client.found.following import Interruptions
 from shoal.client.remote_following import Following
 from shoal.client.show.display import Display
 from shoal.cluster import explain, given_model
-from shoal.cluster.api import connect_from_outside
 from shoal.cluster.data_loss import loss_warnings
-from shoal.cluster.handle import JobHandle
+from shoal.cluster.handle import JobHandle, handle_of
 from shoal.cluster.manifests import INDEX_LABEL, ROLE_LABEL, Manifest
 from shoal.cluster.templates import read_templates
 from shoal.config.job import JobConfig
@@ -58,7 +57,7 @@ def run_remote_job(
     """
     config = config.resolved()
     templates = read_templates(config.pod_template)
-    handle = _handle(config)
+    handle = handle_of(config.job_name, config.namespace)
     handle.check(config, templates)
     # Paths of the configuration are those in the pods; claiming must not look for them here.
     here = dataclasses.replace(
@@ -131,15 +130,10 @@ def submit(config: JobConfig) -> tuple[JobHandle, list[str]]:
     """
     config = config.resolved()
     templates = read_templates(config.pod_template)
-    handle = _handle(config)
+    handle = handle_of(config.job_name, config.namespace)
     handle.check(config, templates)
     handle.create(config, templates, followed=False)
     return handle, warnings_of(config)
-
-
-def _handle(config: JobConfig) -> JobHandle:
-    api, namespace = connect_from_outside()
-    return JobHandle(api, config.namespace or namespace, config.job_name)
 
 
 def _result(following: Following, folder: JobFolder, *, interrupted: bool) -> JobResult:

@@ -18,8 +18,7 @@ from shoal.client.found.claim import reopened
 from shoal.client.run.remote import follow_job
 from shoal.client.show.display import Display
 from shoal.cluster import given_model
-from shoal.cluster.api import connect_from_outside
-from shoal.cluster.handle import JobHandle
+from shoal.cluster.handle import JobHandle, handle_of
 from shoal.cluster.manifests import Manifest
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
@@ -36,8 +35,7 @@ def resume_from_folder(job_dir: str, changes: dict[str, Any], display: Display) 
     templates = json.loads(folder.templates.read_text())
     with contextlib.suppress(OSError, ValueError):
         _refuse_succeeded(JobResult.read(folder.result).state, config)
-    api, namespace = connect_from_outside()
-    handle = JobHandle(api, config.namespace or namespace, config.job_name)
+    handle = handle_of(config.job_name, config.namespace)
     return _resume(handle, config, templates, changes, folder, display)
 
 
@@ -45,8 +43,7 @@ def resume_by_name(
     name: str, namespace: str, changes: dict[str, Any], display: Display
 ) -> JobResult:
     """Go on with a job that has ended and is still in the cluster."""
-    api, default = connect_from_outside()
-    handle = JobHandle(api, namespace or default, name)
+    handle = handle_of(name, namespace)
     handle.job()  # says so if there is none
     config, templates = handle.configuration()
     folder = JobFolder(Path("shoal-jobs", name).absolute())

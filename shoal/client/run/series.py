@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 
 from shoal.base.job_folder import CHECKPOINTS, JobFolder, shown_path
+from shoal.client.ask.local_jobs import LocalJob
 from shoal.client.found.claim import is_locked
-from shoal.client.found.local_jobs import result_of
 from shoal.client.run.checks import check_model
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
@@ -93,7 +93,7 @@ class Series:
                 f"--latest: job {folder.path.name} of the series runs, though its command has "
                 f"ended: wait for its end, or end it: shoal stop {shlex.quote(shown_path(left))}"
             )
-        result = result_of(folder)
+        result = LocalJob(folder).result()
         if result is not None and result.state in COMPLETE and self._is_next(folder):
             self._lead_to(folder)
         self._note("")
@@ -131,7 +131,7 @@ class Series:
         So a command that is repeated after it had succeeded does nothing. Raises UserError if the
         job in its folder did not train what the command is to train.
         """
-        result = result_of(self._folder) if self._leads_here() else None
+        result = LocalJob(self._folder).result() if self._leads_here() else None
         if result is not None:
             self._refuse_other_data()
         return result
@@ -227,8 +227,7 @@ def new_files(config: JobConfig, folder: JobFolder) -> list[str]:
     if names is None or "custom_data_reader" in names:
         return []
     # Late: only a command that is repeated needs them.
-    from shoal.checkpoints.continued import read_trained
-    from shoal.checkpoints.trained import only_new
+    from shoal.checkpoints.trained import only_new, read_trained
     from shoal.data.opening import open_reader
 
     with contextlib.suppress(UserError):

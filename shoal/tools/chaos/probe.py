@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.base.job_folder import JobFolder
+from shoal.client.ask.asking import connection_to
 from shoal.config.job import JobConfig
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.wire.transport import peer_name
-from shoal.security.identities import client_identity
 from shoal.tools.chaos.schedule import Seen
 
 MASTER_LOOKS = 5
@@ -97,13 +96,8 @@ class Probe:
             # A process that was started again may be elsewhere.
             for old in [each for each in self._connections if each[:2] == key[:2]]:
                 self._connections.pop(old).close()
-            peer = peer_name(self.config.token, role, index)
-            self._connections[key] = Connection(
-                address,
-                deadline=CALL_SECONDS,
-                patience=0.0,
-                peer=peer,
-                identity=client_identity(self.config, self.folder),
+            self._connections[key] = connection_to(
+                self.config, self.folder, address, CALL_SECONDS, role, index
             )
         with contextlib.suppress(PeerUnavailableError, WireError):
             return self._connections[key].call(method, request)

@@ -1,7 +1,7 @@
 """--dashboard: the page of a job, served by the command that runs the job until that has ended.
 
-Owns when the page begins and ends. What it shows comes from the job's source, as that of
-`shoal dashboard` does: the command that runs a job has no way of its own to its facts.
+Owns when the page begins and ends. It asks the job for what it shows, as `shoal dashboard` does:
+the command that runs a job has no way of its own to its facts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from shoal.base.job_folder import JOBS, JobFolder, shown_path
+from shoal.base.job_folder import JobFolder
+from shoal.client.ask.running_job import RunningJob
+from shoal.client.finding import job_of
 from shoal.client.show.display import Display, WrappedDisplay
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.tools.dashboard.jobs import Here, InCluster, Jobs
 from shoal.tools.dashboard.run import check_installed, listening, server_of, url_of
-from shoal.tools.dashboard.source import ClusterSource, LocalSource, Source
 from shoal.tools.dashboard.watch import Watch
 
 LATELY_SECONDS = 5.0
@@ -45,8 +46,8 @@ def page_beside(inner: Display, port: int) -> Iterator[Display]:
 class SeenWatch(Watch):
     """Knows whether a page asks, and whether it has been told the end of the job."""
 
-    def __init__(self, source: Source) -> None:
-        super().__init__(source, followed=True)
+    def __init__(self, job: RunningJob) -> None:
+        super().__init__(job, followed=True)
         self._end_told = False
         self.end_seen = threading.Event()
 
@@ -92,12 +93,12 @@ class PageDisplay(WrappedDisplay):
         """See Display."""
         super().started(config, folder)
         try:
-            source = _source_of(config, folder)
+            job = job_of(config, folder)
         except UserError as error:
             # The job is there by now, and is not to end for its page.
             self._inner.event(f"warning: --dashboard: the page cannot be served: {error}")
             return
-        watch = self._page.enter_context(SeenWatch(source))
+        watch = self._page.enter_context(SeenWatch(job))
         port, token = self._listener.getsockname()[1], secrets.token_urlsafe(24)
         listing = InCluster(config.namespace) if config.image else Here()
         jobs = self._page.enter_context(Jobs(listing, watch))
@@ -110,7 +111,7 @@ class PageDisplay(WrappedDisplay):
             daemon=True,
         )
         serving.start()
-        again = "" if config.image else f"; shoal dashboard {_name_of(folder)} shows it again"
+        again = f"; shoal dashboard {job.known_as} shows it again" if job.known_as else ""
 
         def end(kind: type[BaseException] | None, *_: object) -> None:
             watch.followed = False
@@ -122,18 +123,3 @@ class PageDisplay(WrappedDisplay):
 
         self._page.push(end)
         self._inner.event(f"the page of job {config.job_name}: {url_of(token, port)}")
-
-
-def _source_of(config: JobConfig, folder: JobFolder) -> Source:
-    """Raises UserError if the cluster cannot be asked for the job."""
-    if not config.image:
-        return LocalSource(folder)
-    from shoal.client.ask.cluster_jobs import handle_of
-
-    return ClusterSource(handle_of(config.job_name, config.namespace))
-
-
-def _name_of(folder: JobFolder) -> str:
-    """The job, as commands given here know it."""
-    in_jobs = folder.path.parent == JOBS.absolute()
-    return folder.path.name if in_jobs else shown_path(folder.path)

@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from shoal.base.job_folder import JOBS
-from shoal.client.found import local_jobs
+from shoal.client.ask.local_jobs import LocalJob, jobs_in
+from shoal.client.ask.running_job import RunningJob
 from shoal.errors import UserError
-from shoal.tools.dashboard.source import ClusterSource, LocalSource, Source
 from shoal.tools.dashboard.watch import Watch
 
 IDLE_SECONDS = 60.0
@@ -35,7 +35,7 @@ class Listing(ABC):
         """The newest first: name, state, age in seconds; of its result also took and metrics."""
 
     @abstractmethod
-    def source(self, name: str) -> Source:
+    def job(self, name: str) -> RunningJob:
         """The job of a name among them."""
 
 
@@ -47,20 +47,20 @@ class Here(Listing):
     def jobs(self) -> list[dict[str, Any]]:
         """See Listing."""
         found = []
-        for folder in local_jobs.jobs_in(JOBS):
-            state = local_jobs.state_of(folder)
+        for folder in jobs_in(JOBS):
+            job = LocalJob(folder)
+            state, result = job.state(), job.result()
             age = time.time() - folder.config.stat().st_mtime
             told: dict[str, Any] = {"name": folder.path.name, "state": state, "age": age}
-            if state != "running" and (result := local_jobs.result_of(folder)) is not None:
+            if result is not None:
                 metrics = {n: v for n, v in result.metrics.items() if math.isfinite(v or 0.0)}
                 told |= {"took": result.seconds, "metrics": metrics}
             found.append(told)
         return found
 
-    def source(self, name: str) -> Source:
+    def job(self, name: str) -> RunningJob:
         """See Listing."""
-        folders = local_jobs.jobs_in(JOBS)
-        return LocalSource(next(each for each in folders if each.path.name == name))
+        return LocalJob(next(each for each in jobs_in(JOBS) if each.path.name == name))
 
 
 class InCluster(Listing):
@@ -80,11 +80,11 @@ class InCluster(Listing):
             for each in list_jobs(self._namespace)[1]
         ]
 
-    def source(self, name: str) -> Source:
+    def job(self, name: str) -> RunningJob:
         """See Listing."""
-        from shoal.client.ask.cluster_jobs import handle_of
+        from shoal.client.ask.cluster_jobs import cluster_job
 
-        return ClusterSource(handle_of(name, self._namespace))
+        return cluster_job(name, self._namespace)
 
 
 class Jobs:
@@ -120,5 +120,5 @@ class Jobs:
                     raise UserError(f"there is no job {name} {self._listing.place}")
                 for idle in [n for n, w in self._opened.items() if w.unasked > IDLE_SECONDS]:
                     self._opened.pop(idle).__exit__()
-                self._opened[name] = Watch(self._listing.source(name)).__enter__()
+                self._opened[name] = Watch(self._listing.job(name)).__enter__()
             return self._opened[name]

@@ -17,9 +17,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from shoal.client.ask.running_job import RunningJob
 from shoal.client.show.plain import echo
 from shoal.errors import UserError
-from shoal.tools.dashboard.source import Source
 
 if TYPE_CHECKING:
     from shoal.tools.dashboard.jobs import Jobs, Listing
@@ -28,8 +28,8 @@ ADDRESS = "127.0.0.1"
 """The page is for who sits at this machine, or has come to it by ssh."""
 
 
-def run(listing: Listing, source: Source | None, port: int, *, browser: bool | None) -> None:
-    """Show the jobs of a listing until Ctrl-C or SIGTERM, the job of a source first.
+def run(listing: Listing, job: RunningJob | None, port: int, *, browser: bool | None) -> None:
+    """Show the jobs of a listing until Ctrl-C or SIGTERM, a certain one first.
 
     port: to listen at; 0: any that is free. browser: open the page there; None: where there is a
     screen and a terminal. Raises UserError if the port is taken, or a library is missing.
@@ -44,14 +44,14 @@ def run(listing: Listing, source: Source | None, port: int, *, browser: bool | N
     token = secrets.token_urlsafe(24)
     with (
         listening(port, "--port", "leave it out") as listener,
-        Watch(source) if source else nullcontext() as named,
+        Watch(job) if job else nullcontext() as named,
         Jobs(listing, named) as jobs,
         tempfile.TemporaryDirectory() as own,
     ):
         port = listener.getsockname()[1]
         server = server_of(jobs, token, port)
         url = url_of(token, port)
-        what = f"page of job {source.name}" if source else f"list of jobs {listing.place}"
+        what = f"page of job {job.name}" if job else f"list of jobs {listing.place}"
         echo(f"the {what}: {url}\nCtrl-C ends it")
         sys.stdout.flush()
         if browser:

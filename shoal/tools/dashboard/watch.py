@@ -1,6 +1,6 @@
 """Watching a job on a thread, once a second: what the page is told comes from here.
 
-Owns what is known now. The source asks, course.py remembers, facts.py puts it in the page's form.
+Owns what is known now. RunningJob asks, course.py remembers, facts.py puts it in the page's form.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import IO, Any, Self
 
+from shoal.client.ask.running_job import RunningJob
 from shoal.client.show.course import Course as Pace
 from shoal.errors import UserError, without_secrets
 from shoal.proto import shoal_pb2 as pb
 from shoal.tools.dashboard import facts
 from shoal.tools.dashboard.course import Course
-from shoal.tools.dashboard.source import Source
 
 logger = logging.getLogger(__name__)
 
@@ -41,15 +41,15 @@ CSV_SECONDS = 10.0
 
 
 class Watch:
-    """The facts known of the job of a source; shared by threads. A context manager.
+    """The facts known of a job; shared by threads. A context manager.
 
     followed: this very process runs the job, and sets it to False at its end. Until then a missing
     master is only about to start.
     """
 
-    def __init__(self, source: Source, *, followed: bool = False) -> None:
+    def __init__(self, job: RunningJob, *, followed: bool = False) -> None:
         self.followed = followed
-        self._source = source
+        self._job = job
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._teller: subprocess.Popen[str] | None = None
@@ -68,12 +68,12 @@ class Watch:
         self._ending.set()
         self._thread.join()
         self._stop_teller()  # by now nobody starts another
-        self._source.close()
+        self._job.close()
 
     @property
     def name(self) -> str:
         """The name of the job."""
-        return self._source.name
+        return self._job.name
 
     @property
     def unasked(self) -> float:
@@ -88,7 +88,7 @@ class Watch:
             self._last: dict[str, Any] | None = None
             self._seen: deque[tuple[float, dict[str, float]]] = deque()
             self._rates = facts.Rates()
-        self._name = self._source.course()
+        self._name = self._job.course()
         self._heard = time.monotonic()
         self._answered = False
         self._csv_read = -CSV_SECONDS
@@ -110,12 +110,12 @@ class Watch:
     def look(self) -> None:
         """Ask the job once how it goes; never raises for what is the job's."""
         try:
-            if self._source.course() != self._name:
+            if self._job.course() != self._name:
                 self._begin()
             # The journal may be there later than the folder.
             if self._teller is None and time.monotonic() >= self._again:
                 self._start_teller()
-            status = self._source.status()
+            status = self._job.status()
         except (UserError, OSError) as error:
             self._without_status(str(error))
             return
@@ -133,8 +133,8 @@ class Watch:
     def _without_status(self, why: str) -> None:
         """The master has not answered: the job may have ended, or may be about to begin."""
         try:
-            over = "" if self.followed else self._source.over()
-            result = self._source.result() if over else None
+            over = "" if self.followed else self._job.over()
+            result = self._job.result() if over else None
         except (UserError, OSError) as error:
             over, result, why = "", None, str(error)
         silent = time.monotonic() - self._heard
@@ -142,7 +142,7 @@ class Watch:
             if result is not None:
                 self._course.ended(result.evaluations, result.messages, result.seconds)
                 self._facts = facts.of_result(result, self._last)
-                self._facts["cause_log"] = self._source.log_of(self._facts["failure"])
+                self._facts["cause_log"] = self._job.log_of(self._facts["failure"])
             elif over:
                 self._course.ended((), ())
                 self._facts = {**facts.over(self._last), "state": "killed", "ended": True}
@@ -171,7 +171,7 @@ class Watch:
 
     def _add_usage(self, status: pb.JobStatus) -> None:
         """Add the rates and the memory of each process and of the machine, where they are known."""
-        used, machine = self._source.usage()
+        used, machine = self._job.usage()
         at, rates = status.seconds, self._rates
         for shown, view in zip(self._facts["servers"], status.servers, strict=True):
             told = view.told
@@ -190,7 +190,7 @@ class Watch:
 
     def _read_csv(self) -> None:
         now = time.monotonic()
-        if now - self._csv_read >= CSV_SECONDS and (lines := self._source.losses()):
+        if now - self._csv_read >= CSV_SECONDS and (lines := self._job.losses()):
             self._csv_read = now
             with self._lock:
                 self._course.losses(lines)
@@ -198,7 +198,7 @@ class Watch:
     # ------------------------------------------------------------ the journal
 
     def _start_teller(self) -> None:
-        self._teller = self._source.teller()
+        self._teller = self._job.teller()
         if self._teller is not None:
             reading = threading.Thread(target=self._hear, args=(self._teller,), daemon=True)
             reading.start()
@@ -251,7 +251,7 @@ class Watch:
         """The facts that the page shows of the job now. JSON, without credentials."""
         self._asked = time.monotonic()
         with self._lock:
-            told = {"job": self._source.name, "place": self._source.place, **self._facts}
+            told = {"job": self._job.name, "place": self._job.place, **self._facts}
             if told.get("state") == "killed":
                 told |= self._course.last()
             told["course"], told["untold"] = " ".join(self._name), self._untold
@@ -267,11 +267,11 @@ class Watch:
 
     def logs(self) -> list[str]:
         """The names of logs. Raises UserError."""
-        return self._source.logs()
+        return self._job.logs()
 
     def log(self, name: str) -> list[str]:
         """The end of a log. Raises UserError."""
-        return [without_secrets(line) for line in self._source.log(name)]
+        return [without_secrets(line) for line in self._job.log(name)]
 
 
 def _without_secrets(value: Any) -> Any:

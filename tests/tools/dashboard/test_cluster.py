@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from kubernetes import client
 
+from shoal.client.ask.cluster_jobs import ClusterJob
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import CONFIG_FILE, METRICS_FILE, RESULT_FILE, labels
 from shoal.errors import UserError
@@ -19,7 +20,6 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import serving
 from shoal.proto.channels.rpc import Connection
 from shoal.proto.protocol import own_protocol
-from shoal.tools.dashboard.source import ClusterSource
 from shoal.tools.dashboard.watch import Watch
 from tests.jobs.running import until
 from tests.master.api_server import Answers, served
@@ -108,7 +108,7 @@ def handle(world, master):
 
 def test_a_job_is_watched_by_its_statuses_to_its_end(world, master, handle):
     _, told, stop = master
-    with Watch(ClusterSource(handle)) as watch:
+    with Watch(ClusterJob(handle)) as watch:
         facts = watch.facts()
         assert (facts["job"], facts["state"], facts["ended"]) == (NAME, "training", False)
         assert facts["place"] == "on Kubernetes, in namespace space"
@@ -148,7 +148,7 @@ def test_a_job_is_watched_by_its_statuses_to_its_end(world, master, handle):
 
 
 def test_logs_are_those_of_its_pods(handle):
-    source = ClusterSource(handle)
+    source = ClusterJob(handle)
     names = [f"{NAME}-{each}" for each in ("master-x1", "worker-0", "worker-1", "ps-0")]
     assert source.logs() == names
     assert source.log(f"{NAME}-worker-1") == [f"the log of {NAME}-worker-1"]
@@ -159,7 +159,7 @@ def test_logs_are_those_of_its_pods(handle):
 def test_a_job_that_is_not_there_is_said_before_the_page(world, handle):
     world.there = False
     with pytest.raises(UserError, match=NAME):
-        ClusterSource(handle)
+        ClusterJob(handle).result()
 
 
 def test_the_loss_before_the_first_look_comes_from_the_master_and_then_from_the_end(
@@ -167,11 +167,11 @@ def test_the_loss_before_the_first_look_comes_from_the_master_and_then_from_the_
 ):
     _, told, stop = master
     told.loss, told.has_loss = 0.25, True
-    with Watch(ClusterSource(handle)) as watch:
+    with Watch(ClusterJob(handle)) as watch:
         assert watch.course()["loss"] == [[1.0, 5.0], [0.75, 0.25]]
     stop()
     world.pods, world.condition = [], "Complete"
     world.data[RESULT_FILE] = json.dumps({"job_name": NAME, "command": "train", "state": "failed"})
     world.data[METRICS_FILE] = "seconds,state,loss\n1.0,training,0.75\n9.0,training,0.125\n"
-    with Watch(ClusterSource(handle)) as watch:
+    with Watch(ClusterJob(handle)) as watch:
         assert watch.course()["loss"] == [[1.0, 9.0], [0.75, 0.125]]

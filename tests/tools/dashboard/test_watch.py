@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from shoal.base.job_folder import JobFolder
-from shoal.tools.dashboard.source import LocalSource
+from shoal.client.ask.local_jobs import LocalJob
 from shoal.tools.dashboard.watch import Watch
 from tests.waiting import until
 
@@ -16,7 +16,7 @@ sys.exit("the last reason\\n")
 """
 
 
-class Told(LocalSource):
+class Told(LocalJob):
     """A job whose journal is read by a process that says much beside it."""
 
     def teller(self):

@@ -13,16 +13,17 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
 
+from shoal.client.ask.asking import status_of
+from shoal.client.ask.running_job import RunningJob
+from shoal.client.found.following import CALL_SECONDS
 from shoal.client.show.drawn import ENDED
 from shoal.client.show.top import Seen, page
 from shoal.errors import UserError
-from shoal.proto import methods
-from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.rpc import Connection
 
 ASK_SECONDS = 1.0
@@ -31,23 +32,15 @@ ASK_SECONDS = 1.0
 RATES_SECONDS = 3.0
 """For the servers to tell what makes rates known, where one snapshot is wanted."""
 
-CALL_SECONDS = 5.0
-
-OpenMaster = Callable[[], AbstractContextManager[Connection]]
-"""As local_master.master_of: raises UserError where the master does not run, or answer."""
-
 
 def _ask(master: Connection, seen: Seen) -> None:
-    status = master.call(
-        methods.GET_JOB_STATUS, pb.JobStatusRequest(), deadline=CALL_SECONDS, patience=0.0
-    )
-    seen.add(status, time.monotonic())
+    seen.add(status_of(master), time.monotonic())
 
 
-def snapshot(open_master: OpenMaster, rows: int) -> Group:
+def snapshot(job: RunningJob, rows: int) -> Group:
     """The page of top, drawn once; with rates if servers tell them in time. Raises UserError."""
     seen = Seen()
-    with open_master() as master:
+    with job.master(CALL_SECONDS, patience=0.0) as master:
         give_up = time.monotonic() + RATES_SECONDS
         _ask(master, seen)
         while not seen.rates_known and time.monotonic() < give_up:
@@ -56,18 +49,18 @@ def snapshot(open_master: OpenMaster, rows: int) -> Group:
     return page(seen, rows, keys=False)
 
 
-def watch(open_master: OpenMaster, over: Callable[[], str], console: Console) -> str:
+def watch(job: RunningJob, console: Console) -> str:
     """Draw the job anew each second, until it ends or q is pressed; returns how it ended, or "".
 
     A master that does not answer for a while, or is started again, is asked on.
-    over: how the job ended; "" while it has not. Raises UserError if it does not run at all.
+    Raises UserError if it does not run at all.
     """
     seen = Seen()
     shown = False
     with contextlib.ExitStack() as screen:
         while True:
             try:
-                with open_master() as master:
+                with job.master(CALL_SECONDS, patience=0.0) as master:
                     while True:
                         _ask(master, seen)
                         if seen.status.state in ENDED:
@@ -85,7 +78,7 @@ def watch(open_master: OpenMaster, over: Callable[[], str], console: Console) ->
                 if not shown:
                     raise
                 with contextlib.suppress(UserError):  # it may be the cluster that is away
-                    if ended := over():
+                    if ended := job.ended():
                         return ended
                 live.update(page(seen, console.height, str(error)), refresh=True)
             if keys(ASK_SECONDS):
