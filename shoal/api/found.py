@@ -21,8 +21,9 @@ from shoal.client.ask.local_jobs import LocalJob, jobs_in, kept
 from shoal.client.finding import on_kubernetes
 from shoal.client.found.following import POLL_SECONDS, Interruptions
 from shoal.client.run.local import resume_job
-from shoal.client.show.display import Display, default_display
+from shoal.client.show.display import Display
 from shoal.client.show.drawn import ENDED
+from shoal.client.show.notebook import default_display
 from shoal.config.flags import kind_of
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
 from shoal.config.signatures import checked

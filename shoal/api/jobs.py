@@ -16,8 +16,9 @@ from shoal.base.job_folder import JobFolder
 from shoal.client.ask import asking
 from shoal.client.finding import job_of
 from shoal.client.found.following import Interruptions
-from shoal.client.show.display import Display, default_display
+from shoal.client.show.display import Display
 from shoal.client.show.drawn import status_text
+from shoal.client.show.notebook import default_display
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb

@@ -49,9 +49,9 @@ def find_at(location: str, table: str, key: int) -> tuple[pb.FoundId, str] | Non
 
 
 def _find_at(location: str, table: str, key: int) -> tuple[pb.FoundId, str] | None:
-    from shoal.checkpoints.folders import checkpoint_at
     from shoal.checkpoints.formats.manifests import MANIFEST, CheckpointError
     from shoal.checkpoints.found import find_in_checkpoint, find_in_export
+    from shoal.checkpoints.newest import checkpoint_at
     from shoal.checkpoints.saved import Export
     from shoal.checkpoints.storage import open_storage
 

@@ -227,7 +227,8 @@ def new_files(config: JobConfig, folder: JobFolder) -> list[str]:
     if names is None or "custom_data_reader" in names:
         return []
     # Late: only a command that is repeated needs them.
-    from shoal.checkpoints.trained import only_new, read_trained
+    from shoal.checkpoints.continued import read_trained
+    from shoal.checkpoints.trained import only_new
     from shoal.data.opening import open_reader
 
     with contextlib.suppress(UserError):
