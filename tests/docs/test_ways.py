@@ -51,6 +51,7 @@ BESIDE_A_QUESTION = [
 BESIDE_A_REPORT = [
     "master/job/checkpoints/checkpoints.py",
     "master/job/checkpoints/drains.py",
+    "master/job/events.py",
     "master/job/moves/departures.py",
     "master/job/moves/moves.py",
     "master/job/updates.py",
@@ -62,6 +63,7 @@ BESIDE_A_REPORT = [
     "master/work/accounts/ledger.py",
     "master/work/evaluation/evaluation.py",
     "master/work/ids.py",
+    "master/work/outcomes.py",
     "master/work/phases.py",
     "master/work/tasks/epochs.py",
     "master/work/tasks/training_queue.py",
