@@ -62,6 +62,7 @@ BESIDE_A_REPORT = [
     "master/work/accounts/ledger.py",
     "master/work/evaluation/evaluation.py",
     "master/work/ids.py",
+    "master/work/outcomes.py",
     "master/work/phases.py",
     "master/work/tasks/epochs.py",
     "master/work/tasks/training_queue.py",
