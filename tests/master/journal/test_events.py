@@ -31,7 +31,7 @@ from tests.master.decided import FIELDS_HEARD, by_events_alone
 from tests.master.journal.test_journal import of_a_random_job, replayed
 from tests.master.random_courses import RandomCourse
 from tests.master.random_jobs import differences, state
-from tests.master.strategies import config, exited, register, take, w
+from tests.master.strategies import config, exited, heartbeat, register, take, w
 
 NOT_TOLD = FIELDS_HEARD | {
     *("drains", "departures", "unprotected"),
@@ -73,7 +73,7 @@ def test_a_worker_whose_registration_was_refused_is_not_there_for_another_master
     fields = {"evaluation_workers": 1, "evaluation_steps": 2, "validation_data": "v.csv"}
     job, events = of(data, workers="3", servers="2", **fields)
     first = take(job, w(1))
-    job.heartbeat(w(1), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=2), 1.0)
+    job.heartbeat(w(1), 0, heartbeat(first.id, 5, version=2), 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE
     job.on(exited(ServerId(1)), 2.0)
     job.on(exited(w(0)), 2.0)
