@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from shoal.master.calls.server_work import _begin_move
 from shoal.master.job.events import (
+    Event,
     MoveCommitted,
     Noted,
+    OfServer,
+    OfWorker,
     ServerRegistered,
     ServersWanted,
     TaskAheadWanted,
@@ -17,6 +20,7 @@ from shoal.master.job.events import (
     WorkersWanted,
 )
 from shoal.master.job.instructions import Finished, MoveSlots
+from shoal.master.job.job import Job
 from shoal.master.job.members.members import ProcessState
 from shoal.master.job.moves.moves import Moving
 from shoal.master.journal.events import RecordedJob
@@ -119,3 +123,7 @@ def test_an_event_that_reads_what_none_sets_is_found():
     job._workers.scale = lambda *_: job.members.workers[w(0)].last_seen
     with by_events_alone(), pytest.raises(AssertionError, match=r"reads WorkerMember\.last_seen"):
         job.on(WorkersWanted(2), 3.0)
+
+
+def test_each_event_there_is_concerns_a_part_of_the_job():
+    assert set(Event.kinds.values()) - {OfServer, OfWorker} == set(Job(config())._handlers)
