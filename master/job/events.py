@@ -390,7 +390,7 @@ class TaskReported(OfWorker[None]):
 
 
 class TrainingAllowed(Event[None]):
-    """As many workers as --min-workers asks for are there."""
+    """Training can begin: as many workers as --min-workers asks for are there."""
 
 
 class WorkerGivenBack(Event[None]):

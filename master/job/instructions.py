@@ -1,4 +1,4 @@
-"""What a job says: instructions to whoever runs it, and answers to its workers.
+"""Instructions of a job to the code that runs it, and its answers to workers.
 
 Values only. When each is given is for the parts of job.py to decide.
 """
@@ -37,7 +37,7 @@ class TerminateProcess:
 
 @dataclass(frozen=True)
 class FenceWorker:
-    """Have every server refuse this worker's pushes, then tell the job (`WorkerFenced`).
+    """Fence this worker at every server, then tell the job (`WorkerFenced`).
 
     kept: numbers of its gradients that the servers are to hold on, with --sync.
     """
@@ -49,7 +49,7 @@ class FenceWorker:
 
 @dataclass(frozen=True)
 class ApplyUpdate:
-    """Have every server apply this update, in their order, then tell the job (`UpdateApplied`)."""
+    """Apply this update at every server, in order, then tell the job (`UpdateApplied`)."""
 
     update: Update
 

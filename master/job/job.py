@@ -83,21 +83,21 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether the job has succeeded, failed or been stopped."""
+        """True if the job has succeeded, failed or been stopped."""
         return self.phases.phase.ended
 
     @property
     def halted(self) -> bool:
-        """Whether all processes are to end: the job has ended, or is to be resumed once more."""
+        """True if all processes are to end: the job has ended, or is to be resumed once more."""
         return self.ended or self.checkpoints.refused is not None
 
     @property
     def has_instructions(self) -> bool:
-        """Whether `take_instructions` would return any."""
+        """True if `take_instructions` would return any."""
         return bool(self._instructions) or self.updates.has_decided
 
     def take_instructions(self) -> list[Instruction]:
-        """What is to be done since the last call, in order."""
+        """Take the instructions since the last call, in order."""
         taken = [*self._instructions, *map(ApplyUpdate, self.updates.take_decided())]
         self._instructions.clear()
         return taken
@@ -379,13 +379,13 @@ class Job:
         self.moves.check_servers(servers)
 
     def scale_servers(self, servers: int, now: float) -> None:
-        """Have so many servers from now on. Raises as `check_servers`."""
+        """Go on with so many servers. Raises as `check_servers`."""
         self.check_servers(servers)
         if servers != self.moves.servers_wanted:
             self.on(events.ServersWanted(servers), now)
 
     def rebalance(self, weights: Weights, now: float) -> bool:
-        """Have the servers do equal shares of the work; False if they do already.
+        """Divide the work equally among the servers; False if they do already.
 
         weights: of the routing slots, as `placement.balanced` takes them. Raises WireError.
         """
@@ -443,7 +443,7 @@ class Job:
     def server_progressed(
         self, server: ServerId, incarnation: int, progress: pb.ServerProgress, now: float
     ) -> None:
-        """How far a server is with what it does before it can serve. It will say so again."""
+        """Note the progress of a server that cannot serve yet. It will say so again."""
         self.members.server_calls(server, incarnation).told_progress(progress, now)
 
     def server_draining(
@@ -493,7 +493,6 @@ class Job:
 
     def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
         """A worker that is at no task asks for one."""
-        self.members.worker_calls(worker, incarnation, now)
         if self._assignments.enough_workers:
             self.on(events.TrainingAllowed(), now)
         answer = self.on(events.TaskWanted(worker, incarnation), now)

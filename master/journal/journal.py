@@ -99,7 +99,7 @@ class Journal:
         self.path = path
         self._adding = threading.Lock()
         self._writing = threading.Lock()
-        self._pending: list[Entry | _Cut] = []
+        self._pending: list[bytes | _Cut] = []
         self._units: deque[_Records | _Cut] = deque()
         self._added = self._written = 0
         self._since = 0
@@ -206,6 +206,7 @@ class Journal:
     def add(self, entry: Entry) -> None:
         """Take an event, to be written after those before it. One at a time."""
         entry = dataclasses.replace(entry, wall=time.time())
+        payload = records.payload_of(entry)  # now: the job goes on with the values in it
         self._since += 1
         cut = None
         # The file grows no more once its successor is to begin, which may wait for the disk.
@@ -216,7 +217,7 @@ class Journal:
             self._since = 0
             self._cuts += 1
         with self._adding:
-            self._pending.append(entry)
+            self._pending.append(payload)
             if cut is not None:
                 self._pending.append(cut)
             self._added += 1
@@ -276,10 +277,10 @@ class Journal:
         faults.point("after-journal")
         return True
 
-    def _encode(self, batch: list[Entry | _Cut]) -> Iterator[_Records | _Cut]:
+    def _encode(self, batch: list[bytes | _Cut]) -> Iterator[_Records | _Cut]:
         content, events = [], 0
         for each in batch:
-            if isinstance(each, Entry):
+            if isinstance(each, bytes):
                 record, self._encoded = records.record_of(each, self._encoded)
                 content.append(record)
                 events += 1

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import xxhash
+from google.protobuf.message import DecodeError
 
 from shoal.config.job import JobConfig
 from shoal.master.journal.events import Entry, decode, encode
@@ -46,7 +47,10 @@ _CHECK = struct.Struct("<I")  # of a record's head
 HEAD_BYTES = _RECORD.size + _CHECK.size
 """Of a record, before its payload."""
 
-UNREADABLE = (struct.error, ValueError, LookupError, TypeError, AttributeError, AssertionError)
+UNREADABLE = (
+    *(struct.error, DecodeError, ValueError, LookupError),
+    *(TypeError, AttributeError, AssertionError),
+)
 """What comes of content that is of another form."""
 
 
@@ -159,9 +163,8 @@ def payload_of(entry: Entry) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def record_of(entry: Entry, before: Position) -> tuple[bytes, Position]:
-    """An event as it stands in the file, and its position."""
-    payload = payload_of(entry)
+def record_of(payload: bytes, before: Position) -> tuple[bytes, Position]:
+    """An event as it stands in the file, and its position. payload: its text."""
     number = before.number + 1
     position = Position(before.journal, number, chained(number, payload, before.checksum))
     return record_bytes(EVENT, number, position.checksum, payload), position

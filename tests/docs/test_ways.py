@@ -51,7 +51,6 @@ BESIDE_A_QUESTION = [
 BESIDE_A_REPORT = [
     "master/job/checkpoints/checkpoints.py",
     "master/job/checkpoints/drains.py",
-    "master/job/events.py",
     "master/job/moves/departures.py",
     "master/job/moves/moves.py",
     "master/job/updates.py",

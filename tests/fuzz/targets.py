@@ -262,8 +262,9 @@ def journal_header() -> Header:
 
 def journals() -> list[bytes]:
     header = journal_header()
-    one, position = records.record_of(Entry(Noted("a"), 1.0), header.before)
-    two, last = records.record_of(Entry(JobBegun(), 2.0), position)
+    payloads = [records.payload_of(Entry(each, 1.0)) for each in (Noted("a"), JobBegun())]
+    one, position = records.record_of(payloads[0], header.before)
+    two, last = records.record_of(payloads[1], position)
     return [header.to_bytes() + one + two + records.followed_record(last)]
 
 
@@ -289,11 +290,7 @@ def parse_journal_header(data: bytes) -> None:
 
 
 def journal_events() -> list[bytes]:
-    whole, _ = records.record_of(
-        Entry(Noted("a"), 1.0, {"clocks": {"1": 2}}, 3),
-        journal_header().before,
-    )
-    return [whole[records.HEAD_BYTES :]]
+    return [records.payload_of(Entry(Noted("a"), 1.0, {"clocks": {"1": 2}}, 3))]
 
 
 def journal_headers() -> list[bytes]:

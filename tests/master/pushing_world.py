@@ -25,7 +25,7 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import exited
+from tests.master.strategies import exited, heartbeat
 
 Record = tuple[int, str, int]
 """Epoch, source, position."""
@@ -246,10 +246,8 @@ class PushingWorld:
         for worker in self.workers.values():
             if worker.task is not None and self.draw(2):
                 lacking = bool(worker.waiting)
-                beat = pb.HeartbeatRequest(
-                    task=worker.task.id,
-                    records_done=worker.done - lacking,
-                    acknowledged=worker.sequence - lacking,
+                beat = heartbeat(
+                    worker.task.id, worker.done - lacking, acknowledged=worker.sequence - lacking
                 )
                 self.job.heartbeat(worker.id, worker.incarnation, beat, self.now)
 

@@ -93,9 +93,7 @@ class RandomCourse(RandomJob):
 
     def _scale_servers(self) -> None:
         if self.draw.random() < 0.15:
-            servers = self.draw.randint(1, 4)
-            self.job.check_servers(servers)
-            self.job.on(events.ServersWanted(servers), self.now)
+            self.job.scale_servers(self.draw.randint(1, 4), self.now)
 
     def _move(self) -> None:
         job, stage = self.job, self.job.moves._stage

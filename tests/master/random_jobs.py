@@ -48,7 +48,7 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.units import FoundSource, Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import confirm, exited
+from tests.master.strategies import confirm, exited, heartbeat
 
 HEARD_AGAIN = {
     *("_stage_seconds", "throughput", "loss", "_instructions"),
@@ -201,9 +201,9 @@ class RandomJob:
             self.done[worker] = self.draw.randint(self.done.get(worker, 0), task.records)
         self.clock[worker] = self.clock.get(worker, 0) + self.draw.randrange(3)
         self.job.clock_reported(worker, incarnation, self.clock[worker], self.now)
-        beat = pb.HeartbeatRequest(
-            task=task.id if task else 0,
-            records_done=self.done.get(worker, 0),
+        beat = heartbeat(
+            task.id if task else 0,
+            self.done.get(worker, 0),
             version=self.version,
             loss=0.5,
             loss_batches=1,

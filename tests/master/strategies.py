@@ -16,6 +16,7 @@ from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.phases import Phase
 from shoal.master.work.tasks.tasks import TaskBoard
 from shoal.master.work.units import Source, Task, TaskIds
+from shoal.proto import shoal_pb2 as pb
 
 units = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 3)), max_size=3).map(tuple)
 """Of a source: pieces that are decoded as a whole."""
@@ -104,6 +105,11 @@ def register(job: Job, described: outcomes.DataDescribed | None = None) -> None:
     job.take_instructions()
     if described is not None:
         finish_next(job, w(0), described)
+
+
+def heartbeat(task: int = 0, done: int = 0, **said: Any) -> pb.HeartbeatRequest:
+    """A worker's sign of life, with its task and how many records of that are done."""
+    return pb.HeartbeatRequest(task=task, records_done=done, **said)
 
 
 def take(job: Job, worker: WorkerId, incarnation: int = 0, now: float = 1.0) -> Task:

@@ -29,7 +29,7 @@ from shoal.master.work.outcomes import (
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import read_metrics
-from tests.master.strategies import begun, finish_next, take, w
+from tests.master.strategies import begun, finish_next, heartbeat, take, w
 
 SAMPLE = {"seconds": 1.5, "state": "training", "epoch": 0, "version": 3, "loss": 0.25}
 
@@ -207,9 +207,7 @@ def test_a_sample_is_of_all_servers_and_the_evaluations_are_those_not_known():
         )
         job.servers.answered(server, status)
     task = take(job, w(0))
-    beat = pb.HeartbeatRequest(
-        task=task.id, records_done=5, version=6, loss=0.5, loss_batches=1, learning_rate=0.25
-    )
+    beat = heartbeat(task.id, 5, version=6, loss=0.5, loss_batches=1, learning_rate=0.25)
     job.heartbeat(w(0), 0, beat, 2.0)
     sample = sample_of(job, 2.0)
     assert sample | {"samples_per_second": None} == {

@@ -17,7 +17,7 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, exited, finish_next, take, w
+from tests.master.strategies import begun, exited, finish_next, heartbeat, take, w
 
 FOUR = DataDescribed((Source("t", 40),))
 
@@ -44,7 +44,7 @@ def test_it_goes_on_with_it_once_the_one_before_is_reported():
     report(job, w(0), first)
     assert job.on(TaskAheadWanted(w(0), 0, first.id), 1.0) == Finished()
     assert job.leases.held(w(0)) == take(job, w(0)) == second
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=second.id, records_done=5), 1.0)
+    job.heartbeat(w(0), 0, heartbeat(second.id, 5), 1.0)
     assert job.work.ledger.trained_once == 15
     third = ahead(job, w(0), second)
     assert len({first.span, second.span, third.span}) == 3
@@ -88,7 +88,7 @@ def test_an_evaluation_that_is_due_comes_first():
         validation_data="v.csv",
     )
     first = take(job, w(0))
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=2), 1.0)
+    job.heartbeat(w(0), 0, heartbeat(first.id, 5, version=2), 1.0)
     assert job.on(TaskAheadWanted(w(0), 0, first.id), 1.0) == Finished()
     report(job, w(0), first)
     assert take(job, w(0)).kind == pb.EVALUATE

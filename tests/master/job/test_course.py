@@ -18,7 +18,7 @@ from shoal.master.work.outcomes import (
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, confirm, exited, finish_next, take, w
+from tests.master.strategies import begun, confirm, exited, finish_next, heartbeat, take, w
 
 DATA = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 10),))
 NO_STATES = StatesComputed(pb.MetricStates())
@@ -39,7 +39,7 @@ def test_the_last_pushes_of_training_start_no_round_beside_the_last():
     job = begun(DATA, validation_data="v", evaluation_steps=5, workers="2")
     first = take(job, w(0))
     last = take(job, w(1))
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=6), 1.0)
+    job.heartbeat(w(0), 0, heartbeat(first.id, 5, version=6), 1.0)
     job.on(TaskReported(w(0), 0, first.id, Done(), 11), 1.0)
     job.on(TaskReported(w(1), 0, last.id, Done(), 16), 1.0)
     evaluate(job)
@@ -57,7 +57,7 @@ def test_a_round_starts_while_there_is_something_left_to_train(left):
     if left == "a dead worker's rest":
         job.on(exited(w(1)), 1.0)
         job.on(WorkerFenced(w(1), 0, [AppliedPush(0, 0, 0)]), 1.0)
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, records_done=5, version=6), 1.0)
+    job.heartbeat(w(0), 0, heartbeat(task.id, 5, version=6), 1.0)
     job.on(TaskReported(w(0), 0, task.id, Done(), 6), 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE
 
@@ -84,7 +84,7 @@ def test_an_evaluation_has_the_loss_of_training_since_the_one_before():
     job = begun(DATA, validation_data="v", epochs=3)
     for losses in ([(1.0, 2), (4.0, 1)], [(0.5, 1)], [(float("inf"), 1)]):
         for loss, batches in losses:
-            job.heartbeat(w(0), 0, pb.HeartbeatRequest(loss=loss, loss_batches=batches), 1.0)
+            job.heartbeat(w(0), 0, heartbeat(loss=loss, loss_batches=batches), 1.0)
         while (task := take(job, w(0))).kind != pb.FINISH_EVALUATION:
             job.on(TaskReported(w(0), 0, task.id, OUTCOMES.get(task.kind, Done()), 0), 1.0)
         job.on(TaskReported(w(0), 0, task.id, OUTCOMES[task.kind], 0), 1.0)

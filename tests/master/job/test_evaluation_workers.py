@@ -14,7 +14,7 @@ from shoal.master.work.outcomes import (
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Task
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, config, exited, take, w
+from tests.master.strategies import begun, config, exited, heartbeat, take, w
 
 DATA = DataDescribed((Source("t", 60),), (Source("v", 20),))
 FIELDS = {"evaluation_steps": 2, "evaluation_workers": 1, "validation_data": "v.csv"}
@@ -33,7 +33,7 @@ def test_the_first_one_evaluates_and_the_others_train_on():
     assert isinstance(wanted(job, w(0)), Wait)
     first = take(job, w(1))
     assert first.kind == pb.TRAIN
-    job.heartbeat(w(1), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=2), 1.0)
+    job.heartbeat(w(1), 0, heartbeat(first.id, 5, version=2), 1.0)
     # A round is due now: for worker-0, and nobody else is kept from training ahead.
     assert job.on(TaskAheadWanted(w(1), 0, first.id), 1.0).kind == pb.TRAIN
     assert take(job, w(2)).kind == pb.TRAIN

@@ -37,7 +37,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.values import metric_states
 from tests.master.job.whole_jobs import NO_STATES, kinds_until_end
-from tests.master.strategies import begun, config, exited, finish_next, take, w
+from tests.master.strategies import begun, config, exited, finish_next, heartbeat, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 20),))
 WITH_VALIDATION = DataDescribed(training=(Source("t", 20),), validation=(Source("v", 15),))
@@ -139,28 +139,14 @@ def test_heartbeats_carry_progress_loss_and_version():
     answer = job.heartbeat(
         w(0),
         0,
-        pb.HeartbeatRequest(
-            task=task.id,
-            records_done=5,
-            version=3,
-            loss=0.5,
-            loss_batches=1,
-            stage_seconds={"pull": 1.0},
-        ),
+        heartbeat(task.id, 5, version=3, loss=0.5, loss_batches=1, stage_seconds={"pull": 1.0}),
         2.0,
     )
     assert answer == pb.HeartbeatReply(step_limit_seconds=600.0)
     job.heartbeat(
         w(0),
         0,
-        pb.HeartbeatRequest(
-            task=task.id,
-            records_done=5,
-            version=4,
-            loss=0.2,
-            loss_batches=2,
-            stage_seconds={"pull": 2.0},
-        ),
+        heartbeat(task.id, 5, version=4, loss=0.2, loss_batches=2, stage_seconds={"pull": 2.0}),
         3.0,
     )
     job.tick(1.0)
@@ -177,8 +163,8 @@ def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():
     job = begun(TRAINING)
     first = finish_next(job, w(0), Done())
     take(job, w(0))
-    assert not job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=first.id), 1.0).abandon_task
-    assert job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=999), 1.0).abandon_task
+    assert not job.heartbeat(w(0), 0, heartbeat(first.id), 1.0).abandon_task
+    assert job.heartbeat(w(0), 0, heartbeat(999), 1.0).abandon_task
 
 
 def test_silence_while_the_master_itself_stood_still_is_nobodys():
@@ -311,7 +297,7 @@ def test_a_failure_of_the_users_ends_the_job_at_once(kind):
     finish_next(job, w(0), failure)
     assert job.phases.phase == Phase.FAILED
     assert isinstance(job.task_wanted(w(1), 0, 1.0), Finished)
-    assert job.heartbeat(w(1), 0, pb.HeartbeatRequest(), 1.0).stop
+    assert job.heartbeat(w(1), 0, heartbeat(), 1.0).stop
     result = result_of(job, 2.0)
     assert result["state"] == "failed"
     assert result["failure"]["traceback"] == "Traceback ..."
@@ -363,7 +349,7 @@ def test_throughput_and_versions_and_staleness():
         )
     task = take(job, w(0), now=1.0)
     job.tick(1.0)
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, records_done=8), 2.0)
+    job.heartbeat(w(0), 0, heartbeat(task.id, 8), 2.0)
     job.tick(5.0)
     status = status_message(job, 5.0)
     assert status.samples_per_second == pytest.approx(2.0)

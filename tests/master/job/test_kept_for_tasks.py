@@ -16,8 +16,7 @@ from shoal.master.work.accounts import lease_book
 from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
-from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, config, exited, register, take, w
+from tests.master.strategies import begun, config, exited, heartbeat, register, take, w
 
 pytestmark = pytest.mark.slow
 
@@ -107,9 +106,7 @@ def test_a_job_of_many_deaths_keeps_as_much_as_one_of_few():
         job.heartbeat(
             w(0),
             incarnation,
-            pb.HeartbeatRequest(
-                task=task.id, records_done=5, version=1, loss=0.5, loss_batches=deaths
-            ),
+            heartbeat(task.id, 5, version=1, loss=0.5, loss_batches=deaths),
             now,
         )
         job.on(exited(w(0), incarnation), now)

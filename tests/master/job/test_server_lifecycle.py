@@ -34,7 +34,7 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, config, exited, finish_next, register, take, w
+from tests.master.strategies import begun, config, exited, finish_next, heartbeat, register, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 20),))
 
@@ -216,7 +216,7 @@ def test_a_server_that_registers_again_is_counted_once(restarted, late):
         job.on(WorkerRegistered(w(0), 0), 4.0)
         finish_next(job, w(0), TRAINING)
     task = take(job, w(0))
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, records_done=5, acknowledged=4), 5.0)
+    job.heartbeat(w(0), 0, heartbeat(task.id, 5, acknowledged=4), 5.0)
     if late:
         registers("host:9", 5.5)
     job.on(TaskReported(w(0), 0, task.id, Done(), 0, acknowledged=5), 6.0)

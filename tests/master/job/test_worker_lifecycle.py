@@ -24,7 +24,7 @@ from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Span
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from tests.master.strategies import begun, exited, finish_next, take, w
+from tests.master.strategies import begun, exited, finish_next, heartbeat, take, w
 
 TRAINING = DataDescribed(training=(Source("t", 20),))
 
@@ -34,14 +34,14 @@ def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again
     # 4. only then the rest is given out and a new incarnation started.
     job = begun(TRAINING, workers="2", servers="2")
     task = take(job, w(0))
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, records_done=2), 1.0)
+    job.heartbeat(w(0), 0, heartbeat(task.id, 2), 1.0)
     job.on(exited(w(0)), 2.0)
     assert job.take_instructions() == [FenceWorker(w(0), 0)]
     other = finish_next(job, w(1), Done())
     assert other.span != task.span
     assert isinstance(job.task_wanted(w(1), 0, 2.0), Wait)
     with pytest.raises(WireError, match="FENCED"):
-        job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, records_done=9), 2.0)
+        job.heartbeat(w(0), 0, heartbeat(task.id, 9), 2.0)
     pushes = [AppliedPush(4, task.id, 4), AppliedPush(6, task.id, 6)]
     job.on(WorkerFenced(w(0), 0, pushes), 3.0)
     job.on(WorkerFenced(w(0), 0, pushes), 3.0)

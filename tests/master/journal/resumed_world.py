@@ -26,7 +26,7 @@ from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import NOTHING_TRAINED, DataDescribed, Done, Trained
 from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import config, confirm
+from tests.master.strategies import config, confirm, heartbeat
 
 DATA = DataDescribed(training=(Source("a", 23), Source("b", 9)))
 
@@ -242,9 +242,7 @@ class World:
     def tell(self):
         for name, worker in self.workers.items():
             if worker.task is not None:
-                beat = pb.HeartbeatRequest(
-                    task=worker.task.id, records_done=worker.done, version=worker.sequence
-                )
+                beat = heartbeat(worker.task.id, worker.done, version=worker.sequence)
                 self.job.heartbeat(name, worker.incarnation, beat, self.now)
 
     def save(self):

@@ -31,10 +31,9 @@ from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
-from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
 from tests.master.random_jobs import RandomJob
-from tests.master.strategies import config, exited, finish_next, take, w
+from tests.master.strategies import config, exited, finish_next, heartbeat, take, w
 
 
 def audited(configuration, events):
@@ -251,7 +250,7 @@ def test_what_a_server_lost_counts_once_however_often_the_same_checkpoint_is_res
         job.on(ServerRegistered(server, incarnation, "host:2", "it is back", has=has), now)
 
     # Of worker 0 the checkpoint has 3 pushes; it was told of 7, and of worker 1's only one.
-    job.heartbeat(w(1), 0, pb.HeartbeatRequest(acknowledged=1), 5.0)
+    job.heartbeat(w(1), 0, heartbeat(acknowledged=1), 5.0)
     again(1, 5.0, last(0, 3))
     job.on(WorkerMet(server, 1, last(0, 7)), 7.0)
     job.on(WorkerMet(server, 1, last(1, 1)), 7.0)

@@ -6,8 +6,11 @@ from hypothesis import strategies as st
 
 from shoal.master.calls.server_work import _begin_move
 from shoal.master.job.events import (
+    Event,
     MoveCommitted,
     Noted,
+    OfServer,
+    OfWorker,
     ServerRegistered,
     ServersWanted,
     TaskAheadWanted,
@@ -17,6 +20,7 @@ from shoal.master.job.events import (
     WorkersWanted,
 )
 from shoal.master.job.instructions import Finished, MoveSlots
+from shoal.master.job.job import Job
 from shoal.master.job.members.members import ProcessState
 from shoal.master.job.moves.moves import Moving
 from shoal.master.journal.events import RecordedJob
@@ -31,7 +35,7 @@ from tests.master.decided import FIELDS_HEARD, by_events_alone
 from tests.master.journal.test_journal import of_a_random_job, replayed
 from tests.master.random_courses import RandomCourse
 from tests.master.random_jobs import differences, state
-from tests.master.strategies import config, exited, register, take, w
+from tests.master.strategies import config, exited, heartbeat, register, take, w
 
 NOT_TOLD = FIELDS_HEARD | {
     *("drains", "departures", "unprotected"),
@@ -73,7 +77,7 @@ def test_a_worker_whose_registration_was_refused_is_not_there_for_another_master
     fields = {"evaluation_workers": 1, "evaluation_steps": 2, "validation_data": "v.csv"}
     job, events = of(data, workers="3", servers="2", **fields)
     first = take(job, w(1))
-    job.heartbeat(w(1), 0, pb.HeartbeatRequest(task=first.id, records_done=5, version=2), 1.0)
+    job.heartbeat(w(1), 0, heartbeat(first.id, 5, version=2), 1.0)
     assert take(job, w(0)).kind == pb.EVALUATE
     job.on(exited(ServerId(1)), 2.0)
     job.on(exited(w(0)), 2.0)
@@ -119,3 +123,7 @@ def test_an_event_that_reads_what_none_sets_is_found():
     job._workers.scale = lambda *_: job.members.workers[w(0)].last_seen
     with by_events_alone(), pytest.raises(AssertionError, match=r"reads WorkerMember\.last_seen"):
         job.on(WorkersWanted(2), 3.0)
+
+
+def test_each_event_there_is_concerns_a_part_of_the_job():
+    assert set(Event.kinds.values()) - {OfServer, OfWorker} == set(Job(config())._handlers)

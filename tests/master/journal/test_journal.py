@@ -226,7 +226,7 @@ def test_a_new_master_reads_the_newest_segment_alone(journal):
         read(journal)
 
 
-def record_to_come(entry, before):
+def record_to_come(payload, before):
     """As records.record_of, of a version whose events have another form."""
     payload, number = b'{"method":"to_come"}', before.number + 1
     checksum = records.chained(number, payload, before.checksum)

@@ -14,7 +14,7 @@ from shoal.master.work.ids import Start, WorkerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, config, exited, register, take, w
+from tests.master.strategies import begun, config, exited, heartbeat, register, take, w
 
 DATA = DataDescribed((Source("t", 10**7),))
 
@@ -65,10 +65,8 @@ class Played:
                 if worker in training:
                     done[1] += each / self._slow(worker, done[0])
                     done[2] += 1.0
-                beat = pb.HeartbeatRequest(
-                    task=self.tasks[worker],
-                    steps_done=int(done[1]),
-                    stage_seconds={"training": done[2]},
+                beat = heartbeat(
+                    self.tasks[worker], steps_done=int(done[1]), stage_seconds={"training": done[2]}
                 )
                 self.job.heartbeat(worker, done[0], beat, self.now)
             self.job.tick(self.now)

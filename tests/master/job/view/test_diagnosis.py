@@ -13,7 +13,7 @@ from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.record import CoresInUse, ProcessorTime
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, exited, take, w
+from tests.master.strategies import begun, exited, heartbeat, take, w
 
 
 def worker(index=0, steps=1000, seconds=100.0, **shares):
@@ -211,14 +211,12 @@ def test_a_job_judges_all_incarnations_of_its_workers_and_the_servers_while_it_t
         job.servers.answered(ServerId(0), told)
     task = take(job, w(0))
     stages = {"training": 6.0, "pull": 5.0, "step": 1.0}
-    job.heartbeat(
-        w(0), 0, pb.HeartbeatRequest(task=task.id, stage_seconds=stages, steps_done=15), 2.0
-    )
+    job.heartbeat(w(0), 0, heartbeat(task.id, stage_seconds=stages, steps_done=15), 2.0)
     assert diagnosis(job).bound_by == Bound.UNKNOWN
     job.on(exited(w(0)), 3.0)
     job.on(WorkerFenced(w(0), 0, [None]), 3.0)
     job.on(WorkerRegistered(w(0), 1), 4.0)
-    job.heartbeat(w(0), 1, pb.HeartbeatRequest(stage_seconds=stages, steps_done=15), 5.0)
+    job.heartbeat(w(0), 1, heartbeat(stage_seconds=stages, steps_done=15), 5.0)
     shown = status_message(job, 6.0).diagnosis
     assert shown.bound_by == "servers"
     assert shown.evidence.endswith("while the server uses 75% of a core")
@@ -244,7 +242,7 @@ def test_times_that_are_no_numbers_cost_no_more_than_the_diagnosis():
     job = begun(DataDescribed(training=(Source("t", 60),)), workers="2")
     for worker_, value in ((w(0), float("nan")), (w(1), float("inf"))):
         stages = dict.fromkeys(("training", "read", "pull", "step"), value)
-        job.heartbeat(worker_, 0, pb.HeartbeatRequest(stage_seconds=stages, steps_done=50), 2.0)
+        job.heartbeat(worker_, 0, heartbeat(stage_seconds=stages, steps_done=50), 2.0)
     assert result_of(job, 3.0)["state"] == "training"
 
 

@@ -6,7 +6,7 @@ from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
-from tests.master.strategies import begun, exited, take, w
+from tests.master.strategies import begun, exited, heartbeat, take, w
 
 DATA = DataDescribed(training=(Source("t", 60),))
 
@@ -14,9 +14,7 @@ DATA = DataDescribed(training=(Source("t", 60),))
 def test_a_worker_is_shown_with_its_task_and_its_deaths():
     job = begun(DATA, workers="2")
     task = take(job, w(1))
-    beat = pb.HeartbeatRequest(
-        task=task.id, records_done=5, stage_seconds={"pull": 1.5}, waits_for="storage"
-    )
+    beat = heartbeat(task.id, 5, stage_seconds={"pull": 1.5}, waits_for="storage")
     job.heartbeat(w(1), 0, beat, 1.0)
     idle, busy = status_message(job, 1.0).workers
     assert not idle.HasField("task")

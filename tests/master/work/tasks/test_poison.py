@@ -29,7 +29,16 @@ from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
 from tests.master.random_jobs import plain
-from tests.master.strategies import config, confirm, exited, finish_next, register, take, w
+from tests.master.strategies import (
+    config,
+    confirm,
+    exited,
+    finish_next,
+    heartbeat,
+    register,
+    take,
+    w,
+)
 
 BATCH = 5
 CURSED = "ValueError: record is cursed"
@@ -485,21 +494,15 @@ def test_the_limit_of_a_step_grows_with_the_longest_that_was_seen_and_slow_ones_
     job.heartbeat(
         w(0),
         0,
-        pb.HeartbeatRequest(
-            task=task.id, records_done=1, version=1, loss=0.5, loss_batches=1, longest_seconds=2.0
-        ),
+        heartbeat(task.id, 1, version=1, loss=0.5, loss_batches=1, longest_seconds=2.0),
         2.0,
     )
     assert job.members.step_limit == 60.0
-    job.heartbeat(
-        w(0), 0, pb.HeartbeatRequest(task=task.id, busy_seconds=5.0, busy_with="the step"), 3.0
-    )
+    job.heartbeat(w(0), 0, heartbeat(task.id, busy_seconds=5.0, busy_with="the step"), 3.0)
     assert not status_message(job, 3.0).waits_for
-    job.heartbeat(
-        w(0), 0, pb.HeartbeatRequest(task=task.id, busy_seconds=7.0, busy_with="the step"), 4.0
-    )
+    job.heartbeat(w(0), 0, heartbeat(task.id, busy_seconds=7.0, busy_with="the step"), 4.0)
     assert status_message(job, 4.0).waits_for == "worker-0 to get on with the step"
-    job.heartbeat(w(0), 0, pb.HeartbeatRequest(task=task.id, longest_seconds=25.0), 5.0)
+    job.heartbeat(w(0), 0, heartbeat(task.id, longest_seconds=25.0), 5.0)
     assert job.members.step_limit == 75.0
     assert not status_message(job, 5.0).waits_for
 
