@@ -32,14 +32,15 @@ from shoal.checkpoints.folders import begin
 from shoal.checkpoints.storage import LocalStorage
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import methods, rpc
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.routing import Routing
-from shoal.ps import checkpoint
-from shoal.ps.checkpoint import cut, write_shard
-from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel
+from shoal.proto.values.routing import Routing
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.saved import checkpoint
+from shoal.ps.saved.checkpoint import cut, write_shard
 
 ROWS, DIM, LOOKUP, CALM_SECONDS = 3_000_000, 16, 4096, 2.0
 

@@ -14,9 +14,9 @@ import numpy as np
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.finite import check_finite
-from shoal.ps.gradients import Gradients
-from shoal.ps.tables import ServerModel
+from shoal.ps.model.finite import check_finite
+from shoal.ps.model.gradients import Gradients
+from shoal.ps.model.tables import ServerModel
 
 TABLES, ROWS, DIM, DENSE, TURNS = 26, 4096, 16, 500_000, 40
 

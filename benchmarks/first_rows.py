@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.client.processes import process_of
+from shoal.client.found.processes import process_of
 
 BOUND_MB = 300
 """Above a worker that starts from nothing."""

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.processes import job_processes, kill_job
+from shoal.client.found.processes import job_processes, kill_job
 
 ROOT = Path(__file__).absolute().parents[1]
 MODEL = """

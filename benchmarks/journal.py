@@ -23,9 +23,9 @@ from pathlib import Path
 import click
 
 from shoal.config.job import JobConfig
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import TakeCheckpoint
 from shoal.master.job.job import Job
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.journal import Journal
 from shoal.master.shared_job import SharedJob

@@ -29,19 +29,21 @@ import numpy.typing as npt
 
 from shoal.base import log
 from shoal.base.job_folder import JobFolder
-from shoal.client.processes import kill_job, process_of
+from shoal.client.found.processes import kill_job, process_of
 from shoal.config.job import JobConfig
 from shoal.master.__main__ import run_job
-from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started
+from shoal.master.job.members.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.master.launchers.processes import ProcessLauncher, last_lines, shoal_command
 from shoal.master.runner import Runner
 from shoal.master.work.ids import Start, WorkerId
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import methods, rpc, transport
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.heartbeat import Heartbeat
-from shoal.worker.progress import Progress
+from shoal.proto.channels import rpc
+from shoal.proto.wire import transport
+from shoal.worker.reports.heartbeat import Heartbeat
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.pulling import Pulled
 from shoal.worker.servers.pushing import Push

@@ -15,14 +15,15 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from shoal.metrics.calls import Calls
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.ps.metrics import SampleMetrics, ServerMetrics
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
 from shoal.worker.metrics import WorkerMetrics
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 
 TABLES, ROWS, DIM, TURNS, CALLS = 26, 4096, 16, 15, 20_000
 

@@ -5,7 +5,7 @@
 Two servers hold a table (by default 4 million rows of dim 16 with their Adagrad slots, about 0.5
 GB), and a worker pulls and pushes random ids without a pause, one step after the other. Then two
 more servers join, so that half of the rows move, and one leaves again. All servers are processes of
-their own, the master's calls are those of master/move_slots.py. Printed, and written to
+their own, the master's calls are those of master/calls/move_slots.py. Printed, and written to
 OUTPUT/moves.json: the steps a second while rows move by those before, the times of pulls meanwhile,
 for how long no push was taken, and the rate of the rows by that of plain bytes over a socket
 between two processes. A checkpoint of all servers just before, on the disk of OUTPUT, is what
@@ -29,17 +29,18 @@ import numpy as np
 
 from shoal.checkpoints.folders import begin
 from shoal.checkpoints.storage import LocalStorage
-from shoal.master.job.placement import balanced
-from shoal.master.move_slots import Servers, SlotMover
-from shoal.master.servers import Place, ServerConnections
+from shoal.master.calls.move_slots import Servers, SlotMover
+from shoal.master.calls.servers import Place, ServerConnections
+from shoal.master.job.moves.placement import balanced
 from shoal.master.work.ids import ServerId
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.routing import Routing
-from shoal.ps.recovery import Sources
+from shoal.proto.values.routing import Routing
+from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.pushing import Push

@@ -1,9 +1,9 @@
 """Compare estimates of a stream's ids with the truth: `python benchmarks/planner.py [FOLDER...]`.
 
 Each stream is cut into pushes of 256 records; 1 % and 10 % of them are the sample, SEEDS times. The
-estimator of `shoal plan` (shoal/data/extrapolation.py) stands against three others, all of the
-ids that are in 1, 2, 3 and 5 pushes or more. FOLDER: Parquet or CSV files, of which each column of
-integers or text is a stream; names as of python -m shoal.model_zoo.movielens.prepare.
+estimator of `shoal plan` (shoal/data/samples/extrapolation.py) stands against three others, all of
+the ids that are in 1, 2, 3 and 5 pushes or more. FOLDER: Parquet or CSV files, of which each column
+of integers or text is a stream; names as of python -m shoal.model_zoo.movielens.prepare.
 """
 
 import statistics
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.data import open_reader
-from shoal.data.extrapolation import IdCounts
+from shoal.data.samples.extrapolation import IdCounts
 
 PUSH = 256
 SEEDS = 5

@@ -42,13 +42,13 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, write_shard
-from shoal.ps.continued import Continued
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.restoring import restore
-from shoal.ps.tables import ServerModel
+from shoal.proto.values.routing import Routing
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.saved.checkpoint import cut, write_shard
+from shoal.ps.saved.continued import Continued
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.restoring import restore
 
 DIM, WRITERS, SERVERS = 16, 2, (1, 2, 4)
 ROW_BYTES = 8 + 2 * 4 * DIM + 8

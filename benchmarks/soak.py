@@ -43,16 +43,16 @@ from benchmarks.soak_draw import (
     write_days,
 )
 from shoal.base.job_folder import JobFolder
-from shoal.chaos.count import Part
-from shoal.chaos.count_job import INPUT
-from shoal.chaos.damage import FLIP, REMOVE, damaged
-from shoal.chaos.faults import HANG, JOB, DisturbStorage, Fault, Kill, Target
-from shoal.chaos.run import Outcome, counted, part_of, run_disturbed
 from shoal.cli.chaos import lines_of
-from shoal.client.display import LineDisplay
+from shoal.client.show.display import LineDisplay
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.seed import pool
+from shoal.tools.chaos.count import Part
+from shoal.tools.chaos.count_job import INPUT
+from shoal.tools.chaos.damage import FLIP, REMOVE, damaged
+from shoal.tools.chaos.faults import HANG, JOB, DisturbStorage, Fault, Kill, Target
+from shoal.tools.chaos.run import Outcome, counted, part_of, run_disturbed
 
 ROOT = Path(__file__).parents[1]
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import click
 
-from shoal.chaos.count_job import INPUT, count_values, write_input
-from shoal.chaos.damage import FILES, FLIP, REMOVE
-from shoal.chaos.faults import (
+from shoal.config.job import JobConfig
+from shoal.proto.faults import POINTS
+from shoal.tools.chaos.count_job import INPUT, count_values, write_input
+from shoal.tools.chaos.damage import FILES, FLIP, REMOVE
+from shoal.tools.chaos.faults import (
     CHECKPOINTS,
     CUT,
     DATA,
@@ -48,8 +50,6 @@ from shoal.chaos.faults import (
     Target,
     When,
 )
-from shoal.config.job import JobConfig
-from shoal.proto.faults import POINTS
 
 KINDS = {"kill": 6, "point": 6, PAUSE: 2, CUT: 1, FILL: 1, JOB: 3, SCALE: 5, LEAVE: 1}
 """What dies, stands still, is cut off or moves -> how often, against the others."""

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.processes import kill_job
+from shoal.client.found.processes import kill_job
 from shoal.config.job import JobConfig
 
 COMMANDS = ("--help", "train --help", "status over", "jobs")

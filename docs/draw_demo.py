@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.text import Text
 
 from shoal.cli.main import main
-from shoal.client.display import LiveDisplay
-from shoal.client.drawn import block
-from shoal.client.local import run_job
+from shoal.client.run.local import run_job
+from shoal.client.show.display import LiveDisplay
+from shoal.client.show.drawn import block
 from shoal.config.job import JobConfig
 from shoal.proto import shoal_pb2 as pb
 

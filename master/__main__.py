@@ -33,34 +33,35 @@ from shoal.errors import (
     UserError,
     without_secrets,
 )
+from shoal.master.calls.found_ids import FoundIds
+from shoal.master.calls.slot_loads import SlotLoads
+from shoal.master.calls.stacks import Stacks
 from shoal.master.client_service import ClientService
 from shoal.master.data_index import DataIndex
-from shoal.master.found_ids import FoundIds
+from shoal.master.figures.kubeflow import StatusServer, TrainJobReports
+from shoal.master.figures.recorder import Recorder
+from shoal.master.figures.step_losses import StepLosses
 from shoal.master.job.job import Job
-from shoal.master.job.launcher import Launcher
+from shoal.master.job.members.launcher import Launcher
 from shoal.master.journal.journal import Journal, JournalError
 from shoal.master.journal.kept_audit import audit_apart
 from shoal.master.journal.resume import resume_job
 from shoal.master.journal.witnesses import Witnesses, compare_files, told_before
-from shoal.master.kubeflow import StatusServer, TrainJobReports
 from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.machine import processor_time
-from shoal.master.recorder import Recorder
 from shoal.master.result import result_of
 from shoal.master.runner import Runner
 from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
-from shoal.master.slot_loads import SlotLoads
-from shoal.master.stacks import Stacks
-from shoal.master.step_losses import StepLosses
 from shoal.master.trained import keep_trained
 from shoal.master.work.phases import Phase
-from shoal.proto import serving, transport
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.identity import Identity, IdentityError
 from shoal.proto.memory import share_heaps
-from shoal.proto.open_files import allow_open_files
-from shoal.proto.positions import position_json
+from shoal.proto.values.positions import position_json
+from shoal.proto.wire import transport
+from shoal.proto.wire.open_files import allow_open_files
 from shoal.security.identities import ensure, listening_address, own_identity
 from shoal.seed.pool import Pool
 
@@ -230,7 +231,7 @@ def run_job(
             here = listening_address(config, folder, "master")
         handlers: serving.Handlers = service.handlers() | clients.handlers()
         if config.serve_metrics:
-            from shoal.master.metrics import serving_metrics  # late: its imports take long
+            from shoal.master.figures.metrics import serving_metrics  # late: its imports take long
 
             handlers = stack.enter_context(serving_metrics(shared, handlers, folder))
         server, address = serve(handlers, name, folder, here, identity, health)

@@ -15,12 +15,12 @@ from shoal.base.job_folder import JobFolder
 from shoal.base.job_logs import log_of
 from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.errors import UserError
-from shoal.master.found_ids import FoundIds
+from shoal.master.calls.found_ids import FoundIds
+from shoal.master.calls.slot_loads import SlotLoads
+from shoal.master.calls.stacks import Stacks
 from shoal.master.job.job import Job
-from shoal.master.job.status import status_message
+from shoal.master.job.view.status import status_message
 from shoal.master.shared_job import SharedJob
-from shoal.master.slot_loads import SlotLoads
-from shoal.master.stacks import Stacks
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

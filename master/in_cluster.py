@@ -31,8 +31,8 @@ from shoal.base.thinned import ThinnedFile
 from shoal.cluster import certificates, manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of
 from shoal.cluster.manifests import Manifest
-from shoal.cluster.memory import memory_steps
 from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT
+from shoal.config.groups.quantities import memory_steps
 from shoal.config.job import JobConfig
 from shoal.config.url_variables import check_variables
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets

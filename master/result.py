@@ -8,7 +8,7 @@ import platform
 from typing import Any
 
 from shoal.master.job.job import Job
-from shoal.master.job.status import age, diagnosis, staleness, tables
+from shoal.master.job.view.status import age, diagnosis, staleness, tables
 
 _TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from shoal.errors import UserError
+from shoal.master.calls.server_work import ServerWork
 from shoal.master.job.delayed import DelayedStarts
 from shoal.master.job.instructions import (
     AdoptProcess,
@@ -24,9 +25,8 @@ from shoal.master.job.instructions import (
     TerminateProcess,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
+from shoal.master.job.members.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.job.told_waits import ToldWaits
-from shoal.master.server_work import ServerWork
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
+from shoal.master.calls.stacks import Stacks
 from shoal.master.data_index import DataIndex
+from shoal.master.figures.step_losses import StepLosses
 from shoal.master.job.assignments import WAIT_SECONDS
 from shoal.master.job.instructions import Assignment, Finished, Wait
 from shoal.master.job.job import Job
 from shoal.master.job.updates import Gradient
 from shoal.master.shared_job import SharedJob
-from shoal.master.stacks import Stacks
-from shoal.master.step_losses import StepLosses
 from shoal.master.work import outcomes
-from shoal.master.work.applied import LastPush
+from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.units import FoundSource, Source

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from shoal.checkpoints.continued import read_trained
 from shoal.checkpoints.storage import open_storage
-from shoal.checkpoints.trained import Trained, TrainedList, read_trained, write_trained
+from shoal.checkpoints.trained import Trained, TrainedList, write_trained
 from shoal.errors import UserError
 from shoal.master.data_index import DataIndex
 from shoal.master.job.job import Job

@@ -10,7 +10,7 @@
 #include "pull_request.h"
 
 enum {
-    SHOAL_ANSWER_BYTES = 512 << 10, /* of an answer; see BLOCK_BYTES in ps/rows.py */
+    SHOAL_ANSWER_BYTES = 512 << 10, /* of an answer; see BLOCK_BYTES in ps/model/rows.py */
     SHOAL_REPLY_HEADER = 64 + 32 * (SHOAL_WIRE_TABLES + 2)
 };
 

@@ -14,7 +14,7 @@
 
 enum {
     SHOAL_WORKERS = 1 << 16, /* those with an index below are known here */
-    SHOAL_DOUBLINGS = 64     /* buckets of a distribution: proto/distribution.py */
+    SHOAL_DOUBLINGS = 64     /* buckets of a distribution: proto/values/distribution.py */
 };
 
 typedef struct {

@@ -275,7 +275,7 @@ cdef class Moments:
                 raise MemoryError(NO_SENDERS)
 
     def distributions(self):
-        """The distributions of staleness in pushes and age in seconds, as in proto/distribution.py.
+        """The distributions of staleness in pushes and age in seconds, as in proto/values/distribution.py.
 
         Each: counts by bucket, count, sum and maximum.
         """

@@ -98,7 +98,7 @@ static int shoal_is_finite(const shoal_pushing *p) {
     return 1;
 }
 
-/* As check_push of ps/checks.py: whether the push is one for this model. */
+/* As check_push of ps/model/checks.py: whether the push is one for this model. */
 static int shoal_push_fits(shoal_pushing *p) {
     const shoal_push *push = &p->read;
     shoal_moments *m = p->facts.moments;

@@ -1,4 +1,4 @@
-/* What a server knows of the pushes of one worker: see ps/pushes.py. */
+/* What a server knows of the pushes of one worker: see ps/model/pushes.py. */
 #ifndef SHOAL_PUSHES_H
 #define SHOAL_PUSHES_H
 

@@ -2,7 +2,7 @@
  *
  * Readers of a subset: whatever else protobuf allows, or a worker has no use for, is not refused
  * here but left to Python, which reads all of it and says what is wrong. So nothing here decides
- * that a request is bad. The frame is proto/frames.py's.
+ * that a request is bad. The frame is proto/wire/frames.py's.
  */
 #ifndef SHOAL_WIRE_H
 #define SHOAL_WIRE_H

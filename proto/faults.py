@@ -11,7 +11,8 @@ comparison. With it:
 - A process that serves, and whose id is in the file calls@PROCESS, handles no call until the
   file is gone: it answers the pings of its connections and nothing else.
 - A process with a file no-room@PROCESS is not started until that is gone.
-- A URL faulty://PATH stands for a local path, which fails or hangs as shoal.chaos.faulty says.
+- A URL faulty://PATH stands for a local path, which fails or hangs as shoal.tools.chaos.faulty
+says.
 - A process that connects to another one goes through the relay whose address is in the
   file PROCESS.OTHER (worker-0.ps-1), and says beside it where the other one is.
 """
@@ -49,7 +50,7 @@ def read_environment() -> None:
         import fsspec
 
         # By name: processes that open no such URL load nothing of it.
-        fsspec.register_implementation(FAULTY, "shoal.chaos.faulty.FaultyFileSystem")
+        fsspec.register_implementation(FAULTY, "shoal.tools.chaos.faulty.FaultyFileSystem")
 
 
 @dataclass(frozen=True)

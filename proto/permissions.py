@@ -11,12 +11,13 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.identity import CLIENT, MASTER, SERVER, WORKER, Caller, Identity
 from shoal.proto.methods import Method
 from shoal.proto.seldom import REFUSALS
+from shoal.proto.wire import frames
 
 logger = logging.getLogger(__name__)
 

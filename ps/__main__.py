@@ -22,18 +22,20 @@ from shoal.base.job_folder import JobFolder
 from shoal.base.signals import on_signal
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserError
-from shoal.proto import faults, methods, rpc, serving, transport
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import CallError
 from shoal.proto.identity import IdentityError
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.open_files import allow_open_files
 from shoal.proto.protocol import own_protocol
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import transport
+from shoal.proto.wire.open_files import allow_open_files
 from shoal.ps.drain import MASTER_SECONDS, drain
-from shoal.ps.progress import StoppedError
 from shoal.ps.push_samples import PushSamples
-from shoal.ps.recovery import RefusedError, Sources
+from shoal.ps.saved.progress import StoppedError
+from shoal.ps.saved.recovery import RefusedError, Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.place import peer_sink_of, sink_of
 from shoal.security.identities import listening_address, own_identity

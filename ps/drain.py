@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import time
 
-from shoal.proto import methods, rpc
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc
 from shoal.proto.errors import CallError, WireError
 from shoal.ps.service import ParameterServer
 

@@ -13,8 +13,8 @@ from shoal.base.words import near_or_all
 from shoal.native import ids as native_ids
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
-from shoal.ps.tables import ServerModel
+from shoal.proto.values.routing import Routing
+from shoal.ps.model.tables import ServerModel
 
 
 def find_id(

@@ -20,8 +20,8 @@ from shoal.metrics.calls import Calls
 from shoal.metrics.families import gauges, histogram, one_of
 from shoal.metrics.serving import serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.norms import BOUNDS, BY_DECADE
-from shoal.proto.serving import Handlers
+from shoal.proto.channels.serving import Handlers
+from shoal.proto.values.norms import BOUNDS, BY_DECADE
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
 

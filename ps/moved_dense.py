@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import slice_of
-from shoal.proto.transport import LARGEST_SLICE_BYTES
-from shoal.ps.tables import ServerModel
-from shoal.ps.unpack import exactly
+from shoal.proto.values.routing import slice_of
+from shoal.proto.wire import frames
+from shoal.proto.wire.transport import LARGEST_SLICE_BYTES
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.model.unpack import exactly
 
 Float32 = npt.NDArray[np.float32]
 

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from shoal.native import ids as native_ids
 from shoal.native.choices import Choice
 from shoal.native.rowstore import MAX_STEP, NO_PART, RowStore
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import SLOTS
-from shoal.ps.clock import of_other_rows
-from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel, row_bytes, rows_of
-from shoal.ps.unpack import check_ids
+from shoal.proto.values.routing import SLOTS
+from shoal.proto.wire import frames
+from shoal.ps.forgetting.clock import of_other_rows
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel, row_bytes, rows_of
+from shoal.ps.model.unpack import check_ids
 
 Array = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]

@@ -5,7 +5,7 @@ before; then no server takes pushes for a moment, all are made equal, and a last
 rows that came complete. Pulls and the pushes before are not held up. Rows that came lie in the
 server's own tables, where nobody asks for them before the table is that of the new epoch; what is
 another server's goes at the end, whichever table holds then. Owns these calls. The order of the
-calls is the master's (master/move_slots.py), rows are moved_rows.py's.
+calls is the master's (master/calls/move_slots.py), rows are moved_rows.py's.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from shoal.proto import faults, frames, methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing, holder_index
-from shoal.proto.rpc import Connection
+from shoal.proto.values.routing import Routing, holder_index
+from shoal.proto.wire import frames
 from shoal.ps import moved_dense, moved_rows
-from shoal.ps.compaction import Compactor
+from shoal.ps.forgetting.compaction import Compactor
+from shoal.ps.model.pending import PendingGradients
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
 from shoal.ps.moved_rows import Flags
 from shoal.ps.ownership import Ownership
-from shoal.ps.pending import PendingGradients
-from shoal.ps.pushes import PushRegister
 from shoal.ps.registration import Registration
-from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.log import UpdateLog
 from shoal.ps.update_log.peer_sink import PeerSink
 

@@ -1,6 +1,6 @@
 """Which ids are a server's: the routing table, and the calls that were routed by another one.
 
-Owns the table of the moment. What it says is proto/routing.py's.
+Owns the table of the moment. What it says is proto/values/routing.py's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shoal.native import ids as native_ids
 from shoal.native.answering import Answerer
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 
 
 class Ownership:

@@ -12,15 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native.answering import Answerer
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import WireError
+from shoal.proto.wire import frames
+from shoal.ps.model.pending import PendingGradients, ReadersOrWriter
+from shoal.ps.model.rows import rows_in_blocks
+from shoal.ps.model.unpack import ids_of_tables
 from shoal.ps.ownership import Ownership
-from shoal.ps.pending import PendingGradients, ReadersOrWriter
 from shoal.ps.registration import Registration
-from shoal.ps.rows import rows_in_blocks
-from shoal.ps.unpack import ids_of_tables
 
 Array = npt.NDArray[Any]
 FLOAT32 = np.dtype(np.float32)

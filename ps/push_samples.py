@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.serving import Handlers
 from shoal.proto.errors import WireError
-from shoal.proto.norms import Norms
 from shoal.proto.plane.direct import around
-from shoal.proto.serving import Handlers
+from shoal.proto.values.norms import Norms
+from shoal.ps.model.unpack import unpack
 from shoal.ps.service import ParameterServer
-from shoal.ps.unpack import unpack
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class Seen:
-    """The statistics of a table at one moment. Norms have the buckets of proto/norms.py.
+    """The statistics of a table at one moment. Norms have the buckets of proto/values/norms.py.
 
     hot: (id, share of the pushes looked at) of the most frequent ids, as many as are wanted.
     """

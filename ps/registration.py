@@ -15,23 +15,23 @@ import numpy as np
 
 from shoal.checkpoints.storage import Storage
 from shoal.native.answering import Answerer
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
-from shoal.ps.beginning import Beginning
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
+from shoal.ps.model.pending import PendingGradients
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel, given_tables
+from shoal.ps.model.unpack import exactly
 from shoal.ps.ownership import Ownership
-from shoal.ps.patience import RestorePatience
-from shoal.ps.pending import PendingGradients
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import RegisteredWorkers, Sources, newest_shard
-from shoal.ps.tables import ServerModel, given_tables
-from shoal.ps.unpack import exactly
+from shoal.ps.saved.beginning import Beginning
+from shoal.ps.saved.patience import RestorePatience
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.recovery import RegisteredWorkers, Sources, newest_shard
 from shoal.ps.update_log.log import UpdateLog
 
 if TYPE_CHECKING:
-    from shoal.ps.saved_rows import FirstRows
+    from shoal.ps.saved.saved_rows import FirstRows
 
 logger = logging.getLogger(__name__)
 
@@ -188,11 +188,11 @@ class Registration:
         """Begin with what the job was given, if anything. It is read when the model is known."""
         sources, ours = self._sources, self._ours
         if sources.continued:
-            from shoal.ps.continued import Continued  # late: it needs pyarrow
+            from shoal.ps.saved.continued import Continued  # late: it needs pyarrow
 
             self._beginning = Beginning(Continued(sources.continued, *ours))
         elif sources.saved:
-            from shoal.ps.saved_rows import SavedRows  # late: it needs pyarrow
+            from shoal.ps.saved.saved_rows import SavedRows  # late: it needs pyarrow
 
             self._beginning = Beginning(SavedRows(sources.saved, *ours))
 
@@ -207,7 +207,7 @@ class Registration:
             self._first_rows().fill(model)
 
     def _first_rows(self) -> FirstRows:
-        from shoal.ps.saved_rows import FirstRows  # late: it needs pyarrow
+        from shoal.ps.saved.saved_rows import FirstRows  # late: it needs pyarrow
 
         return FirstRows(self._sources.first_rows, *self._ours)
 

@@ -19,31 +19,32 @@ from shoal.base.process_memory import memory_limit, resident_bytes
 from shoal.base.stacks import process_stacks
 from shoal.metrics.durations import BOUNDS
 from shoal.native.answering import Answerer
-from shoal.proto import faults, frames, methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.serving import Handlers
 from shoal.proto.errors import WireError
 from shoal.proto.methods import Method
 from shoal.proto.plane.direct import WithDirect
 from shoal.proto.plane.link import kept
-from shoal.proto.positions import Seen
-from shoal.proto.routing import Routing
-from shoal.proto.serving import Handlers
-from shoal.ps.checks import check_push
-from shoal.ps.finite import check_finite
+from shoal.proto.values.positions import Seen
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.ps.found_ids import find_id
-from shoal.ps.gradients import Gradients, averaged
+from shoal.ps.model.checks import check_push
+from shoal.ps.model.finite import check_finite
+from shoal.ps.model.gradients import Gradients, averaged
+from shoal.ps.model.pending import PendingGradients, ReadersOrWriter
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.model.unbroken import Unbroken, end_at_once
+from shoal.ps.model.unpack import check_ids, exactly, unpack
 from shoal.ps.moving import Moves
 from shoal.ps.ownership import Ownership
-from shoal.ps.pending import PendingGradients, ReadersOrWriter
-from shoal.ps.progress import Progress
 from shoal.ps.pulls import Pulls
-from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import Sources
 from shoal.ps.registration import Registration
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.recovery import Sources
 from shoal.ps.shards import Shards
-from shoal.ps.tables import ServerModel
-from shoal.ps.unbroken import Unbroken, end_at_once
-from shoal.ps.unpack import check_ids, exactly, unpack
 from shoal.ps.update_log.log import UpdateLog
 from shoal.ps.update_log.peer_store import PeerLogs
 from shoal.ps.update_log.sinks import Sink

@@ -13,25 +13,25 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from shoal.checkpoints import manifests
 from shoal.checkpoints.folders import Attempt, folder_name
+from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.storage import open_storage
 from shoal.errors import Error
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.pools import started_pool
 from shoal.proto.errors import WireError
-from shoal.proto.pools import started_pool
-from shoal.proto.positions import Seen
-from shoal.ps.checkpoint import Cut, cut, write_empty_shards, write_shard
+from shoal.proto.values.positions import Seen
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
 from shoal.ps.ownership import Ownership
-from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel
+from shoal.ps.saved.checkpoint import Cut, cut, write_empty_shards, write_shard
 from shoal.ps.update_log.log import UpdateLog
 
 logger = logging.getLogger(__name__)
 
 NONCE = re.compile("[0-9a-f]{16}")
-"""Of an attempt, as shoal/checkpoints/schema.py has it."""
+"""Of an attempt, as shoal/checkpoints/formats/schema.py has it."""
 
 BEGUN_SECONDS = 120.0
 """How long rows stay fixed for a master that does not come back to have them written:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from shoal.checkpoints.export_schema import ExportTable
+    from shoal.checkpoints.formats.export_schema import ExportTable
     from shoal.checkpoints.saved import Export
     from shoal.data import Column
 
@@ -188,7 +188,7 @@ class Exported:
         import numpy as np
         import pyarrow.parquet as pq
 
-        from shoal.config.data_format import DataFormat
+        from shoal.config.groups.data_format import DataFormat
         from shoal.config.job import JobConfig
 
         # By their names: a master, which must not load them, reads results.

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
-from shoal.ps.recovery import Sources
+from shoal.proto.channels import rpc, serving
+from shoal.proto.values.routing import Routing
+from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.seed import pool
 

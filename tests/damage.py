@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.checkpoints import manifests
+from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb

@@ -14,9 +14,10 @@ import sys
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.processes import kill_job
+from shoal.client.found.processes import kill_job
 from shoal.config.job import JobConfig
-from shoal.proto import rpc, transport
+from shoal.proto.channels import rpc
+from shoal.proto.wire import transport
 from tests.ps.caller import Caller
 
 ALL = {"click", "shoal.base", "shoal.checkpoints", "shoal.config", "shoal.errors"}

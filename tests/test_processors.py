@@ -10,17 +10,17 @@ import pytest
 from tests.processors import LEVELS, switches
 
 FILES = [
-    "data/test_analysis.py",
-    "data/test_extrapolation.py",
-    "master/job/test_autoscaling.py",
-    "master/job/test_diagnosis.py",
-    "master/job/test_memory_forecast.py",
-    "master/job/test_placement.py",
-    "master/job/test_server_scaling.py",
-    "master/job/test_stragglers.py",
-    "master/job/test_worker_search.py",
-    "master/work/test_evaluation.py",
-    "master/work/test_rules.py",
+    "data/samples/test_analysis.py",
+    "data/samples/test_extrapolation.py",
+    "master/job/scaling/test_autoscaling.py",
+    "master/job/view/test_diagnosis.py",
+    "master/job/scaling/test_memory_forecast.py",
+    "master/job/moves/test_placement.py",
+    "master/job/scaling/test_server_scaling.py",
+    "master/job/scaling/test_stragglers.py",
+    "master/job/scaling/test_worker_search.py",
+    "master/work/evaluation/test_evaluation.py",
+    "master/work/evaluation/test_rules.py",
     "native/test_gradients.py",
 ]
 

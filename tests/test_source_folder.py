@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.client.checks import check_folder
+from shoal.client.run.checks import check_folder
 from shoal.errors import UserError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.config.event_time import EventTime
+from shoal.config.groups.event_time import EventTime
 from shoal.config.job import JobConfig
 from shoal.config.signatures import checked
 from shoal.config.spans import seconds_of, span_of
@@ -15,8 +15,8 @@ from shoal.config.table_options import (
 )
 from shoal.errors import UserError
 from shoal.native import rowstore
-from shoal.proto import model_bounds
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.values import model_bounds
 
 
 def test_options_are_given_by_table_and_name():

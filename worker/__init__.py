@@ -1,9 +1,8 @@
 """The worker: one process that runs the user's model on leased tasks.
 
     __main__.py         the process
-    check.py            the process of `shoal check`: the same classes, without servers
-    export_saved.py     the process of `shoal export`: a checkpoint as an export
     loop.py             asks for tasks, dispatches, reports
+    inspect/            processes that look at a model or export one, without a job
     tasks.py            the training tasks, the one leased ahead, their reports
     training/           steps from batches to acknowledged pushes
     outputs/            exports and predictions
@@ -12,13 +11,8 @@
     servers/            the parameter servers as a worker sees them
     attribution.py      the records that an exception is about
     storage_patience.py waiting for storage that fails
-    heartbeat.py        tells the master of progress
-    progress.py         what the worker has done; all rooms add to it
-    told_stacks.py      and where the threads stand, if it asks
-    watch.py            the thread that stands still, and where
-    module.py           the user's module
-    keras_internals.py  every private name of Keras that shoal uses
-    tensors.py          NumPy arrays as tensors, without a copy where that is possible
+    reports/            heartbeats, progress, and the thread that stands still
+    code/               the user's module, and every private name of Keras that shoal uses
 
 A room may import the rooms and modules below it in this list, input/ and servers/ not each
 other (pyproject.toml). Nothing imports this package but its own main.

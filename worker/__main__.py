@@ -22,16 +22,16 @@ from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import CallError
 from shoal.proto.identity import Identity, IdentityError
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.open_files import allow_open_files
-from shoal.proto.positions import WitnessConnection
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.values.positions import WitnessConnection
+from shoal.proto.wire.open_files import allow_open_files
+from shoal.proto.wire.transport import peer_name
 from shoal.security.identities import own_identity
-from shoal.worker.heartbeat import Heartbeat
-from shoal.worker.progress import Progress
+from shoal.worker.reports.heartbeat import Heartbeat
+from shoal.worker.reports.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +114,9 @@ def _work(
     if progress.stopped.is_set():
         return
     with lasting_imports():
-        from shoal.worker.kept_modules import KeptModules
+        from shoal.worker.code.kept_modules import KeptModules
+        from shoal.worker.code.module import as_exception, load_module
         from shoal.worker.loop import Worker, failure_of
-        from shoal.worker.module import as_exception, load_module
         from shoal.worker.servers.group import ServerGroup
         from shoal.worker.servers.requests import VALUE_TYPES
 

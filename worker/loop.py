@@ -17,10 +17,10 @@ from shoal.config.job import JobConfig
 from shoal.errors import StorageError, UserCodeError, UserError, without_secrets
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import ServerAwayError, WireError
-from shoal.proto.rpc import Connection
 from shoal.worker.attribution import attributed, attributing
-from shoal.worker.heartbeat import Heartbeat
+from shoal.worker.code.module import UserModule, summary
 from shoal.worker.input import feed
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import JobData
@@ -28,13 +28,13 @@ from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.lookahead import pulled_ahead
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
-from shoal.worker.module import UserModule, summary
 from shoal.worker.outputs import export
 from shoal.worker.outputs.first_rows import write_first_rows
 from shoal.worker.outputs.patience import written
 from shoal.worker.outputs.prediction import PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
-from shoal.worker.progress import Progress
+from shoal.worker.reports.heartbeat import Heartbeat
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from shoal.worker.tasks import TaskClient, TrainingTasks

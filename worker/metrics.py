@@ -20,7 +20,7 @@ from shoal.config.job import JobConfig
 from shoal.metrics.durations import Durations
 from shoal.metrics.families import counters, one_of
 from shoal.metrics.serving import serving
-from shoal.worker.progress import TRAINING, Progress
+from shoal.worker.reports.progress import TRAINING, Progress
 
 STATES = ("idle", "working", "waiting", "ending")
 """idle: without a task, as before the first. waiting: for something out of its hands."""

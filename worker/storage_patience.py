@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from shoal.errors import NOT_THERE, UnreadableError, UserCodeError, UserError, without_secrets
-from shoal.proto.backoff import storage_seconds
-from shoal.worker.progress import Progress
+from shoal.proto.wire.backoff import storage_seconds
+from shoal.worker.reports.progress import Progress
 
 Result = TypeVar("Result")
 

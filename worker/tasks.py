@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.data.index_store import Known
+from shoal.data.places.index_store import Known
 from shoal.data.reader import Source
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.rpc import Connection
-from shoal.worker.heartbeat import Heartbeat
+from shoal.proto.channels.rpc import Connection
 from shoal.worker.input import feed
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import JobData
 from shoal.worker.model.model import ServedModel
-from shoal.worker.progress import Progress
+from shoal.worker.reports.heartbeat import Heartbeat
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 
 

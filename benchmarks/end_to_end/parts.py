@@ -29,15 +29,16 @@ from rich.table import Table
 
 from shoal.config.job import JobConfig
 from shoal.model_zoo.criteo import prepare as stream
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.worker.code.module import load_module
 from shoal.worker.input.data import JobData
 from shoal.worker.input.feed import TRAINING
 from shoal.worker.model.model import Prepared, ServedModel
-from shoal.worker.module import load_module
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.ids import group_tables
 

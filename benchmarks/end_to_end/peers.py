@@ -27,14 +27,15 @@ import tensorflow as tf
 from lone_server import lone_server
 
 from shoal.config.job import JobConfig
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.worker.code.module import load_module
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.model import ServedModel
-from shoal.worker.module import load_module
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 
 BATCH = 4096

@@ -47,8 +47,8 @@ from shoal.config.job import JobConfig
 from shoal.model_zoo.criteo import prepare as stream
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.channels.rpc import Connection
+from shoal.proto.wire.transport import peer_name
 from shoal.security.identities import client_identity
 
 HERE = Path(__file__).parent

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import shoal
-from shoal.client.learned import few_updates
+from shoal.client.show.learned import few_updates
 from shoal.model_zoo.digits import prepare as digits
 
 HERE = Path(__file__).parent

@@ -32,7 +32,8 @@ from rich.table import Table
 
 from benchmarks.light import COUNTS, LightJob, Load, cpu_seconds, results_folder
 from shoal.checkpoints.contents import dense_slices, table_pieces
-from shoal.checkpoints.folders import Checkpoint, checkpoint_at
+from shoal.checkpoints.folders import Checkpoint
+from shoal.checkpoints.newest import checkpoint_at
 from shoal.config.job import JobConfig
 
 LOOK_SECONDS = 1.0

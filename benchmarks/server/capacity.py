@@ -34,8 +34,9 @@ from rich.table import Table
 
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import methods, rpc
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc
 from shoal.proto.memory import keep_freed_memory
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.pushing import Push

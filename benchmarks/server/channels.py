@@ -20,10 +20,11 @@ from multiprocessing.connection import Connection as Pipe
 from rich.console import Console
 from rich.table import Table
 
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
+from shoal.proto.channels import rpc, serving
 from shoal.proto.identity import Identity
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.transport import peer_name
+from shoal.proto.wire.transport import peer_name
 from shoal.security.authority import Authority
 
 TOKEN = "benchmark"

@@ -26,10 +26,11 @@ from rich.table import Table
 
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from shoal.ps.service import ParameterServer
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.pushing import Push

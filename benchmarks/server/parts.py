@@ -22,9 +22,10 @@ from shoal.config.job import JobConfig
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
+from shoal.proto.channels import rpc, serving
+from shoal.proto.values.routing import Routing
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.ids import TableIds
 from shoal.worker.servers.pushing import Push

@@ -28,13 +28,15 @@ from parts import master_of
 
 from shoal.config.job import JobConfig
 from shoal.native.initializers import InitializerSpec
-from shoal.proto import frames, methods, rpc
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc
 from shoal.proto.methods import Method
-from shoal.proto.open_files import allow_open_files
 from shoal.proto.plane import hello, message
 from shoal.proto.plane.link import Link
-from shoal.proto.transport import arrays_address, open_socket
+from shoal.proto.wire import frames
+from shoal.proto.wire.open_files import allow_open_files
+from shoal.proto.wire.transport import arrays_address, open_socket
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.pushing import Push
 

@@ -4,7 +4,7 @@ Its loss becomes less with each record, so a rule that wants more of it stops af
 """
 
 from shoal.callbacks import EarlyStopping
-from shoal.counting.counts import custom_model, feed_batch, loss, optimizer
+from shoal.tools.counting.counts import custom_model, feed_batch, loss, optimizer
 
 __all__ = ["callbacks", "custom_model", "feed_batch", "loss", "optimizer"]
 

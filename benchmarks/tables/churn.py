@@ -31,7 +31,7 @@ from run import carry_out, evict
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
-from shoal.ps import sweeps
+from shoal.ps.forgetting import sweeps
 
 BATCH = 4096
 FIELDS = 6

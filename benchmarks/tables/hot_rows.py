@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from shoal.master.job.placement import balanced
+from shoal.master.job.moves.placement import balanced
 from shoal.native.ids import slot_of
-from shoal.proto.routing import SLOTS, Routing
+from shoal.proto.values.routing import SLOTS, Routing
 
 Int64 = npt.NDArray[np.int64]
 

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
-from shoal.ps import sweeps
+from shoal.ps.forgetting import sweeps
 
 PUSH = 4096
 DIM = 16
@@ -62,20 +62,20 @@ def admission(ids, draws):
 
 
 def carry_out(store, plan):
-    """Remove what a plan of ps/sweeps.py says."""
+    """Remove what a plan of ps/forgetting/sweeps.py says."""
     candidates = sweeps.Candidates(store, plan)
     for part in range(plan.parts):
         candidates.remove(part)
 
 
 def evict(store, wanted, step):
-    """Remove so many rows, about, by the rule of ps/sweeps.py."""
+    """Remove so many rows, about, by the rule of ps/forgetting/sweeps.py."""
     chosen = sweeps.least_used(store, wanted, step)
     carry_out(store, sweeps.planned(0, step, chosen, sweeps.Found(None, 0), eviction=True))
 
 
 def product(pushes, cap):
-    """The share of pushed ids that had a row, by the rule of ps/sweeps.py."""
+    """The share of pushed ids that had a row, by the rule of ps/forgetting/sweeps.py."""
     store, hits, seen = store_of(), 0, 0
     for step, pushed in enumerate(pushes, 1):
         before = len(store)

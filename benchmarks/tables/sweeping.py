@@ -26,9 +26,10 @@ from run import DIM, PUSH, push_to, store_of
 
 from shoal.native.choices import Choice
 from shoal.native.rowstore import MAX_BOUNDS
-from shoal.proto import methods, rpc
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps import sweeps
+from shoal.proto.channels import rpc
+from shoal.ps.forgetting import sweeps
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
 from parts import IDS, Server

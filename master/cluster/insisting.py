@@ -12,7 +12,7 @@ from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster.api import UNREACHABLE, is_final, message_of
 from shoal.errors import UserError
-from shoal.proto.backoff import backoff_seconds
+from shoal.proto.wire.backoff import backoff_seconds
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ at its task is worker_lifecycle.py's. No I/O.
 from __future__ import annotations
 
 from shoal.master.job.instructions import Finished, Wait
-from shoal.master.job.members import WorkerMember
+from shoal.master.job.members.members import WorkerMember
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.job.updates import Gradient
@@ -16,9 +16,9 @@ from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.kinds import KINDS
 from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import FailureCause
+from shoal.master.work.tasks.kinds import KINDS
 from shoal.master.work.units import Duty, Requester, Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -19,9 +19,9 @@ from typing import Any
 
 from shoal.config.job import JobConfig
 from shoal.master.job.assignments import Assignments
-from shoal.master.job.autoscaling import Autoscaler
-from shoal.master.job.checkpoints import Checkpoints
-from shoal.master.job.drains import Drained
+from shoal.master.job.checkpoints.checkpoints import Checkpoints
+from shoal.master.job.checkpoints.drains import Drained
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import (
     ApplyUpdate,
     Assignment,
@@ -34,26 +34,26 @@ from shoal.master.job.instructions import (
     Wait,
     WorkerWelcome,
 )
-from shoal.master.job.kept_checkpoints import Taken
-from shoal.master.job.launcher import Exited
-from shoal.master.job.members import ProcessState
-from shoal.master.job.placement import Weights
+from shoal.master.job.members.launcher import Exited
+from shoal.master.job.members.members import ProcessState
+from shoal.master.job.members.start_waits import StartWaits
+from shoal.master.job.members.storage_waits import StorageWaits
+from shoal.master.job.moves.placement import Weights
+from shoal.master.job.scaling.autoscaling import Autoscaler
+from shoal.master.job.scaling.server_scaling import ServerScaler
+from shoal.master.job.scaling.stragglers import Stragglers
 from shoal.master.job.server_lifecycle import ServerLifecycle
-from shoal.master.job.server_scaling import ServerScaler
-from shoal.master.job.start_waits import StartWaits
 from shoal.master.job.state import JobState
-from shoal.master.job.storage_waits import StorageWaits
-from shoal.master.job.stragglers import Stragglers
 from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.job.updates import Gradient
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work import outcomes
-from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.spans import Interval
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import shortened
-from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
-from shoal.master.job.left_out import LeftOut
+from shoal.master.job.members.left_out import LeftOut
 from shoal.master.job.updates import Updates
 from shoal.master.work import phases
+from shoal.master.work.accounts.spans import Interval
 from shoal.master.work.failures import Failure
 from shoal.master.work.phases import Phase
 from shoal.master.work.record import JobRecord
-from shoal.master.work.spans import Interval
 from shoal.master.work.units import Task
 from shoal.master.work.workload import Workload
 from shoal.proto import shoal_pb2 as pb

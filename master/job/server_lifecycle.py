@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
-from shoal.master.job import supervisor
 from shoal.master.job.heard import hears
 from shoal.master.job.instructions import (
     AdoptProcess,
@@ -19,15 +18,16 @@ from shoal.master.job.instructions import (
     StartProcess,
     TerminateProcess,
 )
-from shoal.master.job.launcher import Exited
-from shoal.master.job.members import ProcessState, ServerMember
-from shoal.master.job.memory_forecast import MemoryForecasts
+from shoal.master.job.members import supervisor
+from shoal.master.job.members.launcher import Exited
+from shoal.master.job.members.members import ProcessState, ServerMember
+from shoal.master.job.scaling.memory_forecast import MemoryForecasts
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
-from shoal.master.work.applied import LastPush
+from shoal.master.work.accounts.applied import LastPush
+from shoal.master.work.accounts.lease_copies import Piece
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
-from shoal.master.work.lease_copies import Piece
 from shoal.master.work.phases import Phase
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

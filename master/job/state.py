@@ -12,9 +12,9 @@ from shoal.config.job import JobConfig
 from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import Instruction
 from shoal.master.job.leases import Leases
-from shoal.master.job.left_out import LeftOut
-from shoal.master.job.membership import Membership
-from shoal.master.job.moves import Moves
+from shoal.master.job.members.left_out import LeftOut
+from shoal.master.job.members.membership import Membership
+from shoal.master.job.moves.moves import Moves
 from shoal.master.job.phase_machine import PhaseMachine
 from shoal.master.job.updates import Updates, updates_of
 from shoal.master.work.record import JobRecord

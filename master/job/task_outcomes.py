@@ -15,15 +15,15 @@ from dataclasses import replace
 from shoal.errors import UserError
 from shoal.master.job.state import JobState
 from shoal.master.work import outcomes
-from shoal.master.work.applied import AppliedPush, applied_heads
-from shoal.master.work.evaluation import MetricMismatchError
+from shoal.master.work.accounts.applied import AppliedPush, applied_heads
+from shoal.master.work.accounts.lease_copies import Piece
+from shoal.master.work.evaluation.evaluation import MetricMismatchError
+from shoal.master.work.evaluation.rules import UnknownMetricError
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.kinds import KINDS
-from shoal.master.work.lease_copies import Piece
 from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import FailureCause, shortened
-from shoal.master.work.rules import UnknownMetricError
+from shoal.master.work.tasks.kinds import KINDS
 from shoal.master.work.units import Task
 from shoal.proto import shoal_pb2 as pb
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from shoal.base.words import counted
-from shoal.master.job.launcher import Waiting
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.work.ids import ServerId, Start
 
 QUIET_SECONDS, LONGEST_SECONDS = 1.0, 10.0

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from shoal.config.job import JobConfig
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.ids import WorkerId
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.config.job import JobConfig
-from shoal.master.job import supervisor
 from shoal.master.job.heard import uses_heard
 from shoal.master.job.instructions import (
     AdoptProcess,
@@ -21,13 +20,14 @@ from shoal.master.job.instructions import (
     StartProcess,
     TerminateProcess,
 )
-from shoal.master.job.launcher import Exited
-from shoal.master.job.members import ProcessState, WorkerMember
-from shoal.master.job.restarts import RelaunchLimit
+from shoal.master.job.members import supervisor
+from shoal.master.job.members.launcher import Exited
+from shoal.master.job.members.members import ProcessState, WorkerMember
+from shoal.master.job.members.restarts import RelaunchLimit
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.job.state import JobState
 from shoal.master.job.task_outcomes import TaskOutcomes
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
 from shoal.master.work.range_failures import FailureCause

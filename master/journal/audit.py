@@ -20,18 +20,18 @@ import click
 
 from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
-from shoal.master.job.members import ProcessState, WorkerMember
+from shoal.master.job.members.members import ProcessState, WorkerMember
 from shoal.master.journal.audit_report import Report, problem_of, ranges_of, text_of, time_text
 from shoal.master.journal.deaths import Death, recoveries
 from shoal.master.journal.events import RecordedJob, decode, known_events
 from shoal.master.journal.reading import read
 from shoal.master.journal.records import Entry
 from shoal.master.work import outcomes
-from shoal.master.work.applied import applied_heads
+from shoal.master.work.accounts.applied import applied_heads
+from shoal.master.work.accounts.spans import Coverage, Fate, Interval
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ProcessId, ServerId
 from shoal.master.work.record import WARNING
-from shoal.master.work.spans import Coverage, Fate, Interval
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb
 

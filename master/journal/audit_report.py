@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from shoal.master.journal.deaths import Death, Recovery
-from shoal.master.work.lease_copies import Difference
+from shoal.master.work.accounts.lease_copies import Difference
 
 Ranges = list[dict[str, Any]]
 

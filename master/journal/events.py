@@ -25,12 +25,14 @@ from google.protobuf.message import Message
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.job import kept_checkpoints, updates
+from shoal.master.job import updates
+from shoal.master.job.checkpoints import kept_checkpoints
 from shoal.master.job.instructions import ClockAnswer, Finished, HeartbeatAnswer, Wait
 from shoal.master.job.job import Job
-from shoal.master.job.launcher import Exited
-from shoal.master.work import applied, failures, ids, outcomes, spans
+from shoal.master.job.members.launcher import Exited
+from shoal.master.work import failures, ids, outcomes
 from shoal.master.work import units as work
+from shoal.master.work.accounts import applied, spans
 from shoal.master.work.ids import WorkerId
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -19,10 +19,10 @@ from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import folders
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
-from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.positions import position_of
-from shoal.proto.routing import Routing
+from shoal.proto.values.positions import position_of
+from shoal.proto.values.routing import Routing
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def checkpoint_of_log(
     done = subprocess.run(command, input=table, stdout=subprocess.PIPE, check=False)
     if done.returncode:
         return FromLog(None, why="it could not be done again; see the master's log")
-    from shoal.checkpoints import schema  # late: it takes the start of a process a while
+    from shoal.checkpoints.formats import schema  # late: it takes the start of a process a while
 
     made = json.loads(done.stdout)
     replayed, why = made["replayed"], made["why"]

@@ -27,7 +27,7 @@ import xxhash
 from shoal.config.job import JobConfig
 from shoal.master.journal.events import Event
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.positions import position_json, position_of
+from shoal.proto.values.positions import position_json, position_of
 
 MAGIC = b"SHOALJNL"
 FORMAT = 4

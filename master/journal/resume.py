@@ -17,24 +17,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shoal.base.job_folder import JobFolder
-from shoal.checkpoints.folders import Checkpoint, folder_name, newest_good, numbers, remove
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.folders import Checkpoint, folder_name, numbers, remove
+from shoal.checkpoints.formats.manifests import CheckpointError
+from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import RESUMABLE, JobConfig
 from shoal.errors import UserError
-from shoal.master.job.kept_checkpoints import Taken
-from shoal.master.job.status import position
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.updates import Gradient
+from shoal.master.job.view.status import position
 from shoal.master.journal.events import Event, RecordedJob, decode
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log
 from shoal.master.journal.reading import read_segments
 from shoal.master.journal.witnesses import Witnesses
 from shoal.master.work import outcomes
-from shoal.master.work.applied import LastPush
+from shoal.master.work.accounts.applied import LastPush
+from shoal.master.work.accounts.spans import Interval
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.phases import Phase
-from shoal.master.work.spans import Interval
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb
 
@@ -179,7 +180,9 @@ def _check(
     # go on from an older checkpoint after that. With --sync the journal says what is in each.
     same = job.config.sync or job.moves.keeps_table(config.num_servers)
     if not same or _has_log(job, folder):
-        checkpoint.verify()
+        from shoal.checkpoints import contents  # late: it needs pyarrow, few masters do
+
+        contents.verify(checkpoint)
 
 
 def _has_log(job: RecordedJob, folder: JobFolder | None) -> bool:

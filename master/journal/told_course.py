@@ -21,7 +21,7 @@ import click
 from shoal.base.job_folder import JobFolder
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.master.job.job import Job
-from shoal.master.job.members import ServerMember, WorkerMember
+from shoal.master.job.members.members import ServerMember, WorkerMember
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.reading import read_segments
 from shoal.master.journal.records import Entry

@@ -17,16 +17,16 @@ from typing import Any
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import folders
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.job.job import Job
-from shoal.master.job.members import ProcessState
+from shoal.master.job.members.members import ProcessState
 from shoal.master.journal.journal import Journal
 from shoal.master.work.ids import Start, WorkerId
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.positions import position_of
+from shoal.proto.values.positions import position_of
 
 REMEMBERED = 4096
 """Positions that were told or compared: others are looked up in the files."""

@@ -20,11 +20,11 @@ from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster.api import CALL_SECONDS, UNREACHABLE, is_final, log_of, message_of, plain
 from shoal.cluster.manifests import JOB_LABEL, Manifest, pod_name
-from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
+from shoal.master.job.members.launcher import Exited, Launcher, LauncherEvent, Started, Waiting
 from shoal.master.launchers.pod_view import PodView
 from shoal.master.launchers.pods import Action, CreatePod, DeletePod, KeepLog, Pods, Report
 from shoal.master.work.ids import ProcessId, Start
-from shoal.proto.backoff import backoff_seconds
+from shoal.proto.wire.backoff import backoff_seconds
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shoal.cluster.explain import MAY_START
-from shoal.master.job.launcher import Exited, Started, Waiting
+from shoal.master.job.members.launcher import Exited, Started, Waiting
 from shoal.master.launchers.pod_view import (
     LOST_CONTAINER,
     LOST_PLACE,

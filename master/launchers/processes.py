@@ -21,10 +21,11 @@ from shoal.base import temporary
 from shoal.base.command_lines import command_lines
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
-from shoal.master.job.launcher import Exited, Launcher, LauncherEvent, Started
+from shoal.master.job.members.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.master.work.ids import Start
-from shoal.proto import faults, tls13
-from shoal.proto.pools import NO_THREAD
+from shoal.proto import faults
+from shoal.proto.channels.pools import NO_THREAD
+from shoal.proto.wire import tls13
 from shoal.seed.kinds import DEFAULTS
 from shoal.seed.pool import Pool, status_of
 from shoal.seed.starting import Process, prepared, taken_over

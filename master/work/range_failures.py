@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal.base.words import one_line
-from shoal.master.work.evaluation import Evaluations
+from shoal.master.work.evaluation.evaluation import Evaluations
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.poison import BadRecords, after_failure, piece
 from shoal.master.work.record import JobRecord
-from shoal.master.work.tasks import TaskBoard
+from shoal.master.work.tasks.poison import BadRecords, after_failure, piece
+from shoal.master.work.tasks.tasks import TaskBoard
 from shoal.master.work.units import Span, Task, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 

@@ -15,20 +15,20 @@ from shoal.config.flags import flag
 from shoal.config.job import JobConfig
 from shoal.errors import without_secrets
 from shoal.master.work import outcomes
-from shoal.master.work.copies import Copies
-from shoal.master.work.cutting import cut
+from shoal.master.work.accounts.copies import Copies
+from shoal.master.work.accounts.ledger import Ledger
+from shoal.master.work.accounts.spans import Interval
 from shoal.master.work.description import Description
-from shoal.master.work.evaluation import EvaluationResult, Evaluations
+from shoal.master.work.evaluation.evaluation import EvaluationResult, Evaluations
+from shoal.master.work.evaluation.followups import FollowUps
+from shoal.master.work.evaluation.rules import Rules
 from shoal.master.work.failures import Failure
-from shoal.master.work.followups import FollowUps
-from shoal.master.work.kinds import ALONE_IN
-from shoal.master.work.ledger import Ledger
 from shoal.master.work.phases import Phase
 from shoal.master.work.range_failures import Consequence, FailureCause, RangeFailures
 from shoal.master.work.record import JobRecord
-from shoal.master.work.rules import Rules
-from shoal.master.work.spans import Interval
-from shoal.master.work.tasks import TaskBoard
+from shoal.master.work.tasks.cutting import cut
+from shoal.master.work.tasks.kinds import ALONE_IN
+from shoal.master.work.tasks.tasks import TaskBoard
 from shoal.master.work.units import Duty, Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
 

@@ -7,6 +7,6 @@
     direct.py        who answers requests without Python
     client.py        the connections to one peer, and one exchange on one of them
 
-Knows arrays and refusals, and nothing of tables. All other calls are gRPC's (proto/serving.py,
-proto/rpc.py).
+Knows arrays and refusals, and nothing of tables. All other calls are gRPC's
+(proto/channels/serving.py, proto/channels/rpc.py).
 """

@@ -1,7 +1,7 @@
 """Calling over the data plane: the connections to one peer, and one exchange on one of them.
 
 Owns which connection a call takes, and what becomes of one that broke. When a call is repeated is
-proto/rpc.py's to say.
+proto/channels/rpc.py's to say.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from google.protobuf.message import Message
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import CallError, PeerUnavailableError, WireError
-from shoal.proto.frames import Body, Buffer, Pieces, parsed
-from shoal.proto.handshakes import explained
 from shoal.proto.identity import Identity
 from shoal.proto.methods import Method
 from shoal.proto.plane import hello, message
 from shoal.proto.plane.link import ROOM_BYTES, BrokenError, LateError, Link, unfilled
-from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES, arrays_address, open_socket
+from shoal.proto.wire.frames import Body, Buffer, Pieces, parsed
+from shoal.proto.wire.handshakes import explained
+from shoal.proto.wire.transport import MAXIMUM_MESSAGE_BYTES, arrays_address, open_socket
 
 CONNECT_SECONDS = 5.0
 """For a connection to be made; a peer that is there takes it at once."""

@@ -30,12 +30,12 @@ from google.protobuf.message import Message
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError, from_outside
-from shoal.proto.frames import parsed
 from shoal.proto.identity import Caller, Identity, host_of, named
 from shoal.proto.plane import message
 from shoal.proto.plane.link import ROOM_BYTES, Link
 from shoal.proto.protocol import PROTOCOL, mismatch, own_protocol
-from shoal.proto.transport import token_of
+from shoal.proto.wire.frames import parsed
+from shoal.proto.wire.transport import token_of
 
 HELLO_SECONDS = 10.0
 """For all of it, TLS included."""

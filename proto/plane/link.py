@@ -18,9 +18,9 @@ from typing import Any, cast
 import numpy as np
 
 from shoal.errors import Error
-from shoal.proto.frames import Buffer
 from shoal.proto.plane.direct import Direct
 from shoal.proto.plane.message import PREFIX_BYTES, parse
+from shoal.proto.wire.frames import Buffer
 
 ROOM_BYTES = 32 << 10
 """Of a connection's own buffer: a message up to here is received with one call of the system."""

@@ -5,9 +5,9 @@
     offset 5    three bytes of zeros, for later versions
     offset 8    bytes that follow, uint64 little-endian
 
-A request's kind is its method's (proto/methods.py), and its bytes are a frame (proto/frames.py), a
-protobuf, or a label and frames. An answer is one message, or for a stream several ones and an end.
-One exchange at a time is on a connection.
+A request's kind is its method's (proto/methods.py), and its bytes are a frame
+(proto/wire/frames.py), a protobuf, or a label and frames. An answer is one message, or for a stream
+several ones and an end. One exchange at a time is on a connection.
 """
 
 from __future__ import annotations

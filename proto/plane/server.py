@@ -31,7 +31,6 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import WireError, shortened
-from shoal.proto.frames import Buffer, Pieces, parsed
 from shoal.proto.identity import Caller, Identity
 from shoal.proto.methods import Method
 from shoal.proto.permissions import check_permitted, check_speaker
@@ -39,7 +38,8 @@ from shoal.proto.plane import hello, message
 from shoal.proto.plane.direct import BUSY, ENDING, FLAGS, Direct, WithDirect
 from shoal.proto.plane.link import ROOM_BYTES, BrokenError, Link, unfilled
 from shoal.proto.seldom import REFUSALS, Seldom
-from shoal.proto.transport import MAXIMUM_MESSAGE_BYTES
+from shoal.proto.wire.frames import Buffer, Pieces, parsed
+from shoal.proto.wire.transport import MAXIMUM_MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
 

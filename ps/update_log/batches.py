@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from google.protobuf.message import DecodeError
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.frames import Buffer, Pieces
 from shoal.proto.plane.link import kept
+from shoal.proto.wire.frames import Buffer, Pieces
 from shoal.ps.update_log.sinks import LogDamagedError
 
 BATCH_BYTES = 2 << 20

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.frames import Pieces
+from shoal.proto.wire.frames import Pieces
 from shoal.ps.update_log.sinks import LogLostError
 
 GROUP_BYTES = 4 << 20

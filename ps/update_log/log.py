@@ -17,14 +17,14 @@ from typing import Any, TypeVar
 
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.positions import Seen
-from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import Cut
-from shoal.ps.gradients import Ticket
-from shoal.ps.pending import PendingGradients
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel
+from shoal.proto.values.positions import Seen
+from shoal.proto.values.routing import Routing
+from shoal.ps.model.gradients import Ticket
+from shoal.ps.model.pending import PendingGradients
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.saved.checkpoint import Cut
+from shoal.ps.saved.progress import Progress
 from shoal.ps.update_log.cuts import Cuts, Noted
 from shoal.ps.update_log.moved_sink import MovedSink, moved
 from shoal.ps.update_log.peer_sink import PeerSink

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.wire import frames
 from shoal.ps import moved_rows
+from shoal.ps.model.pending import PendingGradients
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
 from shoal.ps.moved_dense import ComingSlices, elements_in
-from shoal.ps.pending import PendingGradients
-from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.again import whole
 
 

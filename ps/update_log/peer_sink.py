@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import CallError, PeerUnavailableError, WireError
 from shoal.proto.identity import Identity
 from shoal.proto.methods import Method, Reply, Request
-from shoal.proto.rpc import Connection
 from shoal.ps.update_log.batches import unpacked
 from shoal.ps.update_log.groups import Group, Groups
 from shoal.ps.update_log.peer_store import ENTRY_BYTES

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.frames import Pieces
 from shoal.proto.plane.link import kept
+from shoal.proto.wire.frames import Pieces
 from shoal.ps.update_log.batches import Kept, packed
 from shoal.ps.update_log.groups import entries_of
 

@@ -12,11 +12,11 @@ from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.identity import Identity
 from shoal.proto.protocol import own_protocol
-from shoal.proto.routing import Routing, holder_index
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.values.routing import Routing, holder_index
+from shoal.proto.wire.transport import peer_name
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.moved_sink import MovedSink
 from shoal.ps.update_log.peer_sink import PeerSink

@@ -13,19 +13,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from shoal.errors import Error
-from shoal.proto import faults, frames
+from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.plane.link import kept
-from shoal.proto.positions import Seen
-from shoal.proto.routing import Routing
-from shoal.ps.checks import check_logged
-from shoal.ps.gradients import Ticket, averaged
-from shoal.ps.pending import PendingGradients
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel
-from shoal.ps.unpack import exactly, unpack
+from shoal.proto.values.positions import Seen
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
+from shoal.ps.model.checks import check_logged
+from shoal.ps.model.gradients import Ticket, averaged
+from shoal.ps.model.pending import PendingGradients
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.model.unpack import exactly, unpack
+from shoal.ps.saved.progress import Progress
 from shoal.ps.update_log.again import HalfAppliedError, name_of, whole
 from shoal.ps.update_log.moved_again import Coming, moved_again
 from shoal.ps.update_log.sinks import (

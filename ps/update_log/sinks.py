@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.pushes import PushRegister
+from shoal.ps.model.pushes import PushRegister
 
 
 class LogLostError(Error):

@@ -21,26 +21,26 @@ import click
 from shoal.base import log
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Attempt, Checkpoint, folder_name
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError, without_secrets
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.positions import Seen
-from shoal.proto.routing import Routing
+from shoal.proto.values.positions import Seen
+from shoal.proto.values.routing import Routing
 from shoal.ps import moved_rows
-from shoal.ps.checkpoint import cut, write_empty_shards, write_shard
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.restoring import restore
-from shoal.ps.saved_rows import FirstRows
-from shoal.ps.tables import ServerModel
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.saved.checkpoint import cut, write_empty_shards, write_shard
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.restoring import restore
+from shoal.ps.saved.saved_rows import FirstRows
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.replay import recover
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import ShardEntry
+    from shoal.checkpoints.formats.schema import ShardEntry
 
 
 @click.command()

@@ -4,7 +4,7 @@ from typing import Any, Literal, overload
 
 from shoal.api.calls import AnyPath, Data
 from shoal.api.jobs import Job
-from shoal.client.display import Display
+from shoal.client.show.display import Display
 from shoal.result import JobResult
 
 @overload

@@ -17,11 +17,12 @@ from shoal.api.jobs import Job
 from shoal.base.by_value import FILES, LABEL, MODEL_DEF, MODULE, WEIGHTS
 from shoal.base.job_folder import JobFolder
 from shoal.client import by_value
-from shoal.client.claim import numbered
-from shoal.client.display import Display, default_display
-from shoal.client.following import Interruptions
-from shoal.client.inspection import CheckReport, checked_report
-from shoal.client.local import run_job
+from shoal.client.found.claim import numbered
+from shoal.client.found.following import Interruptions
+from shoal.client.run.inspection import CheckReport, checked_report
+from shoal.client.run.local import run_job
+from shoal.client.show.display import Display
+from shoal.client.show.notebook import default_display
 from shoal.cluster import given_model
 from shoal.config.flags import kind_of
 from shoal.config.job import CHECK_FLAGS, JobConfig, fields_of

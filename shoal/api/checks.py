@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.api.calls import checking
-from shoal.client.inspection import CheckReport
+from shoal.client.run.inspection import CheckReport
 from shoal.config.signatures import documented
 
 

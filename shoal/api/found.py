@@ -16,13 +16,14 @@ from shoal.api.jobs import Job, Run
 from shoal.base.job_folder import JOBS, JobFolder
 from shoal.base.libraries import library
 from shoal.base.words import near
-from shoal.client.compare import METRIC, Compared, compared, differing_flags, jobs_of
-from shoal.client.display import Display, default_display
-from shoal.client.drawn import ENDED
+from shoal.client.ask.compare import METRIC, Compared, compared, differing_flags, jobs_of
+from shoal.client.ask.local_jobs import LocalJob, jobs_in, kept
 from shoal.client.finding import on_kubernetes
-from shoal.client.following import POLL_SECONDS, Interruptions
-from shoal.client.local import resume_job
-from shoal.client.local_jobs import LocalJob, jobs_in, kept
+from shoal.client.found.following import POLL_SECONDS, Interruptions
+from shoal.client.run.local import resume_job
+from shoal.client.show.display import Display
+from shoal.client.show.drawn import ENDED
+from shoal.client.show.notebook import default_display
 from shoal.config.flags import kind_of
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig, option_fields
 from shoal.config.signatures import checked
@@ -32,7 +33,7 @@ from shoal.result import JobFailedError, JobResult
 if TYPE_CHECKING:
     import pandas as pd
 
-    from shoal.client.running_job import RunningJob
+    from shoal.client.ask.running_job import RunningJob
 
 
 def attach(job: AnyPath, *, namespace: str = "") -> Job | JobResult:

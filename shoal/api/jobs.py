@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.job_folder import JobFolder
-from shoal.client import asking
-from shoal.client.display import Display, default_display
-from shoal.client.drawn import status_text
+from shoal.client.ask import asking
 from shoal.client.finding import job_of
-from shoal.client.following import Interruptions
+from shoal.client.found.following import Interruptions
+from shoal.client.show.display import Display
+from shoal.client.show.drawn import status_text
+from shoal.client.show.notebook import default_display
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
@@ -26,7 +27,7 @@ from shoal.result import JobResult, course_of, read_metrics
 if TYPE_CHECKING:
     import pandas as pd
 
-    from shoal.client.running_job import RunningJob
+    from shoal.client.ask.running_job import RunningJob
 
 Run = Callable[[Display, Interruptions], JobResult]
 """Runs a job to its end, with a display and with what stops it."""
@@ -163,7 +164,7 @@ class Job:
         Raises UserError if there is no such process.
         """
         if self._config.image and not self.running:
-            from shoal.client import remote  # late: the Kubernetes library is large
+            from shoal.client.run import remote  # late: the Kubernetes library is large
 
             return remote.kept_log(self._folder, role, index)
         return "\n".join(self._asked().log_lines(role, index, follow=False))

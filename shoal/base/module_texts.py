@@ -1,6 +1,6 @@
 """The texts of a user's modules that a job began with: files in its folder, by their paths.
 
-Workers write and read them (worker/kept_modules.py), the client compares them when it resumes.
+Workers write and read them (worker/code/kept_modules.py), the client compares them when it resumes.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def process_stacks(process: str, incarnation: int = 0, question: int = 0) -> pb.
     standing: defaultdict[Place, list[str]] = defaultdict(list)
     stacks: dict[Place, Stack] = {}
     for name, frame in thread_frames():
-        stack = stack_of(frame)
+        stack = _stack_of(frame)
         # By their values: a thread goes on while it is looked at, and its frames change.
         place = tuple(
             (each.f_code.co_filename, each.f_lineno or 0, each.f_code.co_name) for each in stack
@@ -75,19 +75,19 @@ def _order(place: Place, names: list[str]) -> tuple[bool, bool, str]:
     return not own, MAIN_THREAD not in names, min(names)
 
 
-def stack_of(frame: FrameType | None) -> Stack:
+def _stack_of(frame: FrameType | None) -> Stack:
     """The frames of a thread, the outermost first, without what begins each thread."""
     frames = []
     while frame is not None:
-        if module_of(frame) not in _BETWEEN:
+        if _module_of(frame) not in _BETWEEN:
             frames.append(frame)
         frame = frame.f_back
-    while len(frames) > 1 and module_of(frames[-1]) in _BEGINNINGS:
+    while len(frames) > 1 and _module_of(frames[-1]) in _BEGINNINGS:
         frames.pop()
     return tuple(reversed(frames))
 
 
-def module_of(frame: FrameType) -> str:
+def _module_of(frame: FrameType) -> str:
     """The name of the module that a frame is in."""
     name = str(frame.f_globals.get("__name__", ""))
     # `python -m` runs a module by the name __main__.
@@ -95,7 +95,7 @@ def module_of(frame: FrameType) -> str:
     return str(getattr(spec, "name", name)) if name == "__main__" else name
 
 
-def sendable(text: str) -> str:
+def _sendable(text: str) -> str:
     """The text as a message takes it: what is no Unicode, as of file names, is written out."""
     return text.encode(errors="backslashreplace").decode()
 
@@ -103,15 +103,15 @@ def sendable(text: str) -> str:
 def _message(names: list[str], place: Place, stack: Stack) -> pb.ThreadStacks:
     left_out = max(0, len(stack) - SHOWN_FRAMES)
     message = pb.ThreadStacks(
-        threads=len(names), names=map(sendable, sorted(names)[:SHOWN_NAMES]), left_out=left_out
+        threads=len(names), names=map(_sendable, sorted(names)[:SHOWN_NAMES]), left_out=left_out
     )
     for (file, line, function), frame in list(zip(place, stack, strict=True))[left_out:]:
         own = not is_library(file)
         message.frames.add(
-            where=sendable(file if own else module_of(frame) or file),
+            where=_sendable(file if own else _module_of(frame) or file),
             line=line,
-            function=sendable(function),
-            code=sendable(linecache.getline(file, line, frame.f_globals).strip()[:SHOWN_CODE]),
+            function=_sendable(function),
+            code=_sendable(linecache.getline(file, line, frame.f_globals).strip()[:SHOWN_CODE]),
             own=own,
         )
     return message

@@ -1,6 +1,6 @@
 """metrics.csv in few rows: of months, too, in bounded memory and without reading it again.
 
-Owns which rows are left out. What is in them is master/metrics_file.py's.
+Owns which rows are left out. What is in them is master/figures/metrics_file.py's.
 """
 
 from __future__ import annotations

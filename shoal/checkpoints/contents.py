@@ -16,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from shoal.checkpoints import arrow, manifests
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.formats import arrow, manifests
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.threads import for_each
 from shoal.native import ids as native_ids
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import decode
-from shoal.proto.routing import flat_size
+from shoal.proto.values.routing import flat_size
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import PagedFile
+    from shoal.checkpoints.formats.schema import PagedFile
 
 Array = npt.NDArray[Any]
 Float32 = npt.NDArray[np.float32]

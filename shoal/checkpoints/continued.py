@@ -10,12 +10,13 @@ import shlex
 from collections.abc import Callable, Iterable
 
 from shoal.base.job_folder import CHECKPOINTS
-from shoal.checkpoints import manifests
-from shoal.checkpoints.folders import Checkpoint, checkpoint_at, folder_name, names_one
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.folders import Checkpoint, folder_name, names_one
+from shoal.checkpoints.formats import manifests
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.migration_terms import loses_ids, value_dtype
+from shoal.checkpoints.newest import checkpoint_at
 from shoal.checkpoints.storage import Storage, open_storage
-from shoal.checkpoints.trained import NAME, trained_list
+from shoal.checkpoints.trained import NAME, Trained, sources_of, trained_list
 from shoal.errors import UserError
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
@@ -64,6 +65,18 @@ def last_checkpoint_at(
         if told.number
         else f"no checkpoint in {newest.root.location} has all that its job has trained"
     )
+
+
+def read_trained(location: str) -> dict[str, Trained]:
+    """The sources that the model in the checkpoint at a path or URL was trained on.
+
+    Raises UserError if nothing tells, or the list cannot be read.
+    """
+    try:
+        checkpoint = forerunner_checkpoint(location)
+        return sources_of(checkpoint)
+    except CheckpointError as error:
+        raise UserError(f"--continue-from: {error}") from error
 
 
 def differences(old: pb.ModelSpec, new: pb.ModelSpec) -> list[str]:

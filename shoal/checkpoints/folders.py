@@ -11,21 +11,21 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from google.protobuf.message import Message
 
-from shoal.checkpoints import manifests
-from shoal.checkpoints.manifests import FORMAT, MANIFEST, CheckpointError
-from shoal.checkpoints.storage import Storage, open_storage
+from shoal.checkpoints.formats import manifests
+from shoal.checkpoints.formats.manifests import FORMAT, MANIFEST, CheckpointError
+from shoal.checkpoints.storage import Storage
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import Manifest, Shard, ShardEntry
+    from shoal.checkpoints.formats.schema import Manifest, Shard, ShardEntry
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def remove_abandoned(root: Storage, job: str, under_way: int = 0) -> None:
     under_way: number of one that is not to be touched. Nothing that is not ours is removed:
     a folder in which anything else is stays. Raises OSError.
     """
-    from shoal.checkpoints import schema  # late: it takes the start of a process a while
+    from shoal.checkpoints.formats import schema  # late: it takes the start of a process a while
 
     for number in numbers(root):
         folder = root.child(folder_name(number))
@@ -162,7 +162,9 @@ class Checkpoint:
         nonce: that it is to have; "" for any. Raises CheckpointError naming a file that is
         not right.
         """
-        from shoal.checkpoints import schema  # late: it takes the start of a process a while
+        from shoal.checkpoints.formats import (
+            schema,  # late: it takes the start of a process a while
+        )
 
         self.root, self.folder = root, root.child(folder_name(number))
         path = self.folder.path(MANIFEST)
@@ -188,7 +190,7 @@ class Checkpoint:
     def _read_shard(
         self, manifest: Manifest, server: int, entry: ShardEntry
     ) -> tuple[Shard, pb.ModelSpec, Routing]:
-        from shoal.checkpoints import schema
+        from shoal.checkpoints.formats import schema
 
         name = manifests.check(self.folder, entry["manifest"])
         shard, model, routing = manifests.read(self.folder, name, FORMAT, schema.checked_shard)
@@ -221,82 +223,8 @@ class Checkpoint:
             for file in shard["files"]:
                 manifests.check_size(self.folder, file)
 
-    def verify(self) -> None:
-        """Read every file as a server that restores it would, and restore nothing.
-
-        Raises CheckpointError naming one that is not as written.
-        """
-        # Late: it needs pyarrow, and most who open a checkpoint do not read its rows.
-        from shoal.checkpoints import contents
-
-        contents.verify(self)
-
     def same_cut(self, routing: Routing) -> bool:
         """True if the servers of `routing` hold the same as those that wrote the checkpoint."""
         return routing.servers == len(self.shards) and bool(
             np.array_equal(routing.owners, self.routing.owners)
         )
-
-
-def newest_good(
-    root: Storage,
-    candidates: Mapping[int, str] | None = None,
-    check: Callable[[Checkpoint], object] = Checkpoint.verify,
-) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """The newest checkpoint below `root` that is good; why newer ones are not.
-
-    candidates: numbers to choose from, with their nonces; all by default. check: raises
-    CheckpointError for one that is not good; by default it reads every file. Raises OSError as
-    `numbers`.
-    """
-    refused: list[CheckpointError] = []
-    known = dict.fromkeys(numbers(root), "") if candidates is None else candidates
-    for number in sorted(known, reverse=True):
-        try:
-            checkpoint = Checkpoint(root, number, known[number])
-            check(checkpoint)
-        except CheckpointError as error:
-            refused.append(error)
-        else:
-            return checkpoint, refused
-    return None, refused
-
-
-def checkpoint_at(
-    location: str,
-    opened: Callable[[str], Storage] = open_storage,
-    check: Callable[[Checkpoint], object] | None = None,
-) -> Checkpoint | None:
-    """The checkpoint at a path or URL, or the newest one in it; None if it holds none.
-
-    opened: opens the folder at a path or URL. check: as `newest_good` takes it; None: that of a
-    folder is read whole, and of one that is named the manifests. Raises CheckpointError if it is
-    not as written: an older one lacks records, so it is taken only by its name.
-    """
-    parent, _, name = location.rstrip("/").rpartition("/")
-    try:
-        if match := NAME.fullmatch(name):
-            named = Checkpoint(opened(parent or "/"), int(match[1]))
-            if check is not None:
-                check(named)
-            return named
-        root = opened(location)
-        if not (there := numbers(root)):
-            return None
-        for number in reversed(there):
-            if not _under_way(root.child(folder_name(number))):
-                newest = Checkpoint(root, number)
-                (check or Checkpoint.verify)(newest)
-                return newest
-    except OSError as error:
-        raise CheckpointError(f"{location}: {manifests.reason(error)}") from error
-    raise CheckpointError(f"{location} holds no whole checkpoint, but one that was not completed")
-
-
-def _under_way(folder: Storage) -> bool:
-    """True if the folder is of a checkpoint that was never complete, by its names."""
-    try:
-        names = folder.names()
-    except NotADirectoryError:
-        return False
-    return MANIFEST not in names and (BEGUN in names or not names)

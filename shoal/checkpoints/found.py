@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from shoal.base.words import near_or_all
-from shoal.checkpoints import arrow
 from shoal.checkpoints.contents import counting_pages, removed_pages, row_in, table_pages
 from shoal.checkpoints.folders import Checkpoint
+from shoal.checkpoints.formats import arrow
 from shoal.checkpoints.saved import Export
 from shoal.errors import UserError
 from shoal.native.ids import slot_of

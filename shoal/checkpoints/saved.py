@@ -2,7 +2,7 @@
 
 Owns finding out which it is, and the form of both as plain arrays. Values, and the uses of
 ids that have no row yet: optimizer slots begin anew. An export is written by
-worker/outputs/export.py, the contents of a checkpoint by ps/checkpoint.py.
+worker/outputs/export.py, the contents of a checkpoint by ps/saved/checkpoint.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.checkpoints import manifests
 from shoal.checkpoints.contents import (
     Flags,
     Page,
@@ -32,13 +31,14 @@ from shoal.checkpoints.contents import (
 )
 from shoal.checkpoints.continued import last_checkpoint_at
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.manifests import MANIFEST, CheckpointError
-from shoal.checkpoints.quantized import dequantize
+from shoal.checkpoints.formats import manifests
+from shoal.checkpoints.formats.manifests import MANIFEST, CheckpointError
+from shoal.checkpoints.formats.quantized import dequantize
 from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.export_schema import ExportManifest, ExportTable
+    from shoal.checkpoints.formats.export_schema import ExportManifest, ExportTable
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
@@ -215,7 +215,7 @@ class Export:
     def __init__(self, folder: str, opened: Callable[[str], Storage] = open_storage) -> None:
         """opened: as in `open_saved`. Raises UserError if it is not a whole export."""
         # Late: it takes the start of a server a while, and few have use for it.
-        from shoal.checkpoints.export_schema import EXPORT_FORMAT, checked_export
+        from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT, checked_export
 
         try:
             self._storage = opened(folder)

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shoal.checkpoints import manifests
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.formats import manifests
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.storage import Storage
 from shoal.errors import UserError
 
@@ -71,20 +71,6 @@ def write_trained(root: Storage, trained: TrainedList) -> None:
         file.write(gzip.compress(json.dumps(content).encode(), mtime=0))
 
 
-def read_trained(location: str) -> dict[str, Trained]:
-    """The sources that the model in the checkpoint at a path or URL was trained on.
-
-    Raises UserError if nothing tells, or the list cannot be read.
-    """
-    from shoal.checkpoints.continued import forerunner_checkpoint  # late: few jobs continue one
-
-    try:
-        checkpoint = forerunner_checkpoint(location)
-        return sources_of(checkpoint)
-    except CheckpointError as error:
-        raise UserError(f"--continue-from: {error}") from error
-
-
 def trained_list(root: Storage) -> TrainedList | None:
     """The list beside the checkpoints in a folder; None if there is none.
 
@@ -109,7 +95,10 @@ def trained_list(root: Storage) -> TrainedList | None:
 
 
 def sources_of(checkpoint: Checkpoint) -> dict[str, Trained]:
-    """The sources that `read_trained` gives. Raises CheckpointError if the list is damaged."""
+    """The sources that the model of a checkpoint was trained on.
+
+    Raises CheckpointError if the list is damaged.
+    """
     root = checkpoint.root
     path, where = root.path(NAME), checkpoint.folder.location
     try:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from shoal.cli.data_flags import GroupedCommand, field_options
-from shoal.client.plain import echo
-from shoal.config.data_format import FormatOptions
+from shoal.client.show.plain import echo
+from shoal.config.groups.data_format import FormatOptions
 from shoal.errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, UserError
 
 
@@ -38,9 +38,9 @@ def analyze(data: str, output: str, max_vocabulary: int, **written: str) -> None
     bounded memory. A model module reads the file with shoal.preprocessing.Statistics.
     """
     # Late: --help needs no Arrow.
-    from shoal.data.analysis import analyze as statistics_of
-    from shoal.data.analysis import save_statistics
     from shoal.data.opening import open_reader
+    from shoal.data.samples.analysis import analyze as statistics_of
+    from shoal.data.samples.analysis import save_statistics
 
     try:
         columns = written.pop("columns")
@@ -75,7 +75,7 @@ def _show(statistics: Mapping[str, Any], output: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from shoal.client.console import PlainConsole
+    from shoal.client.show.console import PlainConsole
 
     table = Table(title=Text(f"{statistics['records']:,} records: {output}"))
     for heading in ("column", "type", "missing", "distinct", "min", "mean", "max", "most frequent"):

@@ -1,4 +1,4 @@
-"""`shoal chaos`: its flags, its report and its exit code. What it does is shoal.chaos'."""
+"""`shoal chaos`: its flags, its report and its exit code. What it does is shoal.tools.chaos'."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import click
 import click.core
 
 from shoal.cli.data_flags import GroupedOption
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 
 if TYPE_CHECKING:
-    from shoal.chaos.faults import Fault
-    from shoal.chaos.run import Outcome
+    from shoal.tools.chaos.faults import Fault
+    from shoal.tools.chaos.run import Outcome
 
 
 GROUP = "Faults"
@@ -166,7 +166,7 @@ def counting(values: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     values: of all flags of a job. given: names of the flags on the command line. Raises UserError
     for one with which no row could be a count.
     """
-    from shoal.chaos.count_job import COMPARED, FIXED, admit_after_of, count_values
+    from shoal.tools.chaos.count_job import COMPARED, FIXED, admit_after_of, count_values
 
     for name in (*FIXED, *COMPARED):
         if name in given:
@@ -199,12 +199,12 @@ def run(
     """Run the job and exit with the code. limit_given: --relaunch-limit was. Raises UserError."""
     import dataclasses
 
-    from shoal.chaos import faults, parsing
-    from shoal.chaos.count_job import write_input
-    from shoal.chaos.run import counted, given_metrics, run_disturbed, run_undisturbed
-    from shoal.client.display import default_display
-    from shoal.client.report import print_report
+    from shoal.client.show.notebook import default_display
+    from shoal.client.show.report import print_report
     from shoal.result import JobFailedError
+    from shoal.tools.chaos import faults, parsing
+    from shoal.tools.chaos.count_job import write_input
+    from shoal.tools.chaos.run import counted, given_metrics, run_disturbed, run_undisturbed
 
     if config.image:
         raise UserError("--image: shoal chaos runs jobs on this machine only")

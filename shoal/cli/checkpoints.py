@@ -16,7 +16,7 @@ import click
 
 from shoal.base.job_folder import JobFolder, meant_folder
 from shoal.base.wholefile import replacing
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets
 
@@ -52,8 +52,8 @@ def list_(folder: str) -> None:
     """List the checkpoints, and whether each is whole by its manifests."""
     from rich.table import Table
 
-    from shoal.checkpoints.manifests import CheckpointError
-    from shoal.client.report import wide_console
+    from shoal.checkpoints.formats.manifests import CheckpointError
+    from shoal.client.show.report import wide_console
 
     root, numbers = find_checkpoints(folder)
     table = Table("number", "taken", "version", "servers", "rows", "MB", "state")
@@ -83,7 +83,8 @@ def verify(folder: str, number: int | None) -> None:
 
     FOLDER may also be an export: the --output of a training job, or of shoal export.
     """
-    from shoal.checkpoints.manifests import CheckpointError
+    from shoal.checkpoints import contents
+    from shoal.checkpoints.formats.manifests import CheckpointError
 
     if number is None and _is_export(folder):
         sys.exit(_verify_export(folder))
@@ -91,7 +92,7 @@ def verify(folder: str, number: int | None) -> None:
     damaged = False
     for each in numbers:
         try:
-            _open(root, each).verify()
+            contents.verify(_open(root, each))
         except CheckpointError as error:
             damaged = True
             echo(f"checkpoint {each}: NOT GOOD: {error}")
@@ -102,7 +103,7 @@ def verify(folder: str, number: int | None) -> None:
 
 def _is_export(folder: str) -> bool:
     from shoal.checkpoints.folders import NAME
-    from shoal.checkpoints.manifests import MANIFEST
+    from shoal.checkpoints.formats.manifests import MANIFEST
     from shoal.checkpoints.storage import open_storage
 
     name = folder.rstrip("/").rpartition("/")[2]
@@ -227,7 +228,7 @@ def _open(root: Storage, number: int) -> Checkpoint:
 
 def newest_checkpoint(root: Storage, numbers: list[int]) -> Checkpoint:
     """The newest of some checkpoints that is whole by its manifests."""
-    from shoal.checkpoints.manifests import CheckpointError
+    from shoal.checkpoints.formats.manifests import CheckpointError
 
     refused = []
     for number in reversed(numbers):
@@ -241,7 +242,7 @@ def newest_checkpoint(root: Storage, numbers: list[int]) -> Checkpoint:
 def _pieces(found: Checkpoint, table: str, server: int) -> Iterator[dict[str, Any]]:
     """The pieces of a table that a server wrote. Raises UserError if it is unknown or damaged."""
     from shoal.checkpoints import contents
-    from shoal.checkpoints.manifests import CheckpointError
+    from shoal.checkpoints.formats.manifests import CheckpointError
 
     names = [each.name for each in found.model.tables]
     if table not in names:

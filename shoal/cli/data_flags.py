@@ -17,7 +17,7 @@ import click
 import click.core
 
 from shoal.base.words import near
-from shoal.client.checks import DATA_FIELDS
+from shoal.client.run.checks import DATA_FIELDS
 from shoal.config.flags import default_of, flag, kind_of, value_of
 from shoal.config.options import GROUPS
 from shoal.errors import EXIT_USER_ERROR

@@ -1,6 +1,7 @@
 """Models described, and predictions of checkpoints, by processes that have TensorFlow.
 
-Owns starting these processes, which are worker/describe_saved.py's, and reading their files.
+Owns starting these processes, which are worker/inspect/describe_saved.py's, and reading their
+files.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.checkpoints.folders import Checkpoint
+from shoal.checkpoints.formats.schema import model_spec
 from shoal.checkpoints.migration_terms import Described, Label, Layout
-from shoal.checkpoints.schema import model_spec
-from shoal.client.model_process import model_process, run
+from shoal.client.run.model_process import model_process, run
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 

@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.finding import guarded
 from shoal.client import finding
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.errors import UserError
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -34,8 +34,8 @@ def explain(job: str, table: str, key: str, as_object: bool, namespace: str) -> 
     removed. JOB is a job that runs; one that has ended, of which the newest checkpoint or else the
     export is read; or the folder of a checkpoint or an export.
     """
-    from shoal.client import explaining
-    from shoal.client.local_jobs import find
+    from shoal.client.ask import explaining
+    from shoal.client.ask.local_jobs import find
 
     try:
         number = int(key)

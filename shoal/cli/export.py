@@ -1,7 +1,7 @@
 """`shoal export`: any export of a checkpoint, without a job.
 
 Owns finding the checkpoint and the configuration, and starting the process that has
-TensorFlow (worker/export_saved.py).
+TensorFlow (worker/inspect/export_saved.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from shoal.base.job_folder import JobFolder, meant_folder
 from shoal.base.words import near
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
-from shoal.client.checks import check_model
-from shoal.client.model_process import model_process, run
+from shoal.client.run.checks import check_model
+from shoal.client.run.model_process import model_process, run
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 

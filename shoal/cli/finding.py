@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.errors import EXIT_USER_ERROR, UserError
 
 ROLES = ("master", "ps", "worker")
@@ -41,6 +41,6 @@ def command(function: Callable[..., None]) -> click.Command:
 
 def console_here() -> Any:
     """Standard output, as wide as report.py says."""
-    from shoal.client.report import wide_console
+    from shoal.client.show.report import wide_console
 
     return wide_console()

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from shoal.cli.data_flags import GroupedOption
-from shoal.client.plain import echo, may_fail
+from shoal.client.show.plain import echo, may_fail
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED
 
 EVENTS = click.option(
@@ -58,9 +58,9 @@ class Watching:
 
 def follow(run: Callable[[Any], Any], watching: Watching) -> None:
     """Run a job with a display, print its report, and exit with its code."""
-    from shoal.client.display import default_display
-    from shoal.client.events import STDOUT, EventLines, opened
-    from shoal.client.report import print_report
+    from shoal.client.show.events import STDOUT, EventLines, opened
+    from shoal.client.show.notebook import default_display
+    from shoal.client.show.report import print_report
     from shoal.result import JobFailedError
 
     with contextlib.ExitStack() as stack:
@@ -70,7 +70,7 @@ def follow(run: Callable[[Any], Any], watching: Watching) -> None:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         display = default_display()
         if watching.dashboard is not None:
-            from shoal.dashboard.beside import page_beside
+            from shoal.tools.dashboard.beside import page_beside
 
             display = stack.enter_context(page_beside(display, watching.dashboard))
         lines = None if stream is None else EventLines(display, stream)

@@ -18,7 +18,7 @@ from shoal.cli import listing, threads
 from shoal.cli.explain import explain
 from shoal.cli.finding import ROLES, command, console_here, guarded
 from shoal.client.finding import found, on_kubernetes
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.errors import (
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,
@@ -65,7 +65,7 @@ def zoo() -> None:
 @zoo.command("list")
 def list_models() -> None:
     """Print the models that come with shoal, and how their data are made."""
-    from shoal.client.examples import examples
+    from shoal.client.run.examples import examples
 
     data = ""
     for example in examples():
@@ -82,7 +82,7 @@ def list_models() -> None:
 @guarded
 def init(folder: Path, base: str) -> None:
     """Write a Dockerfile into FOLDER."""
-    from shoal.client.zoo import write_dockerfile
+    from shoal.client.run.zoo import write_dockerfile
 
     for path in write_dockerfile(folder, base):
         echo(f"wrote {path}")
@@ -95,7 +95,7 @@ def init(folder: Path, base: str) -> None:
 @guarded
 def build(folder: Path, image: str, tool: str) -> None:
     """Build the image of FOLDER."""
-    from shoal.client.zoo import build_image, find_tool
+    from shoal.client.run.zoo import build_image, find_tool
 
     build_image(folder, image, find_tool(tool))
     echo(f"built {image}; shoal zoo push --image {image} pushes it, and tells its digest")
@@ -107,7 +107,7 @@ def build(folder: Path, image: str, tool: str) -> None:
 @guarded
 def push(image: str, tool: str) -> None:
     """Push an image to its registry, and print the name by which jobs get this very image."""
-    from shoal.client.zoo import find_tool, push_image
+    from shoal.client.run.zoo import find_tool, push_image
 
     if pinned := push_image(image, find_tool(tool)):
         echo(f"run jobs with: --image {pinned}")
@@ -139,7 +139,7 @@ def top(job: str, once: bool, namespace: str) -> None:
     Shows where its time goes, its servers and its workers. Shares and rates are those of the last
     ten seconds. JOB is a folder or a name.
     """
-    from shoal.client import watching
+    from shoal.client.ask import watching
 
     watched, console = found(job, namespace), console_here()
     if once or not console.is_terminal:
@@ -188,7 +188,7 @@ def compare(jobs: tuple[str, ...], as_json: bool) -> None:
     Shows the flags that differ, metrics and figures. JOB is a folder or a name. A job may be
     running; of one that has no result yet, the figures are those of its metrics.csv.
     """
-    from shoal.client.compare import jobs_of, table_of, to_json
+    from shoal.client.ask.compare import jobs_of, table_of, to_json
 
     compared = jobs_of(jobs)
     if as_json:
@@ -203,8 +203,8 @@ def compare(jobs: tuple[str, ...], as_json: bool) -> None:
 @click.option("--open/--no-open", "browser", default=None, help="In a browser, or not.")
 def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None:
     """Show a job in the browser, while it runs or after its end. Without JOB, a list of jobs."""
-    from shoal.dashboard.jobs import Here, InCluster, Listing
-    from shoal.dashboard.run import run
+    from shoal.tools.dashboard.jobs import Here, InCluster, Listing
+    from shoal.tools.dashboard.run import run
 
     shown = found(job, namespace) if job else None
     if shown is not None:
@@ -227,7 +227,7 @@ def scale(job: str, workers: int | None, servers: int | None, namespace: str) ->
     if workers is None and servers is None:
         raise click.UsageError("give --workers, --servers or both")
     asked = found(job, namespace)
-    from shoal.client import asking
+    from shoal.client.ask import asking
 
     asking.scale(asked, workers, servers)
     if workers is not None:
@@ -244,7 +244,7 @@ def rebalance(job: str, namespace: str) -> None:
     Rows move from the busiest servers to the others while the job trains.
     """
     asked = found(job, namespace)
-    from shoal.client import asking
+    from shoal.client.ask import asking
 
     moves = asking.rebalance(asked)
     echo(f"the servers of job {job} {'are about to' if moves else 'already'} do equal shares")
@@ -255,7 +255,7 @@ def rebalance(job: str, namespace: str) -> None:
 def stop(job: str, namespace: str) -> None:
     """Stop a running job. On Kubernetes its result and logs stay until it is deleted."""
     asked = found(job, namespace)
-    from shoal.client import asking
+    from shoal.client.ask import asking
 
     asking.stop(asked)
     echo(f"job {job} is stopping")

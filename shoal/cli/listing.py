@@ -10,11 +10,11 @@ import click
 from shoal.base.job_folder import JOBS
 from shoal.cli.finding import command, console_here
 from shoal.client.finding import found
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.client.running_job import RunningJob, Seen
+    from shoal.client.ask.running_job import RunningJob, Seen
     from shoal.result import JobResult
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -28,7 +28,7 @@ _EVERYWHERE = click.option(
 @_JSON
 def jobs(everywhere: bool, as_json: bool, namespace: str) -> None:
     """List the jobs in ./shoal-jobs and those on Kubernetes."""
-    from shoal.client import local_jobs
+    from shoal.client.ask import local_jobs
     from shoal.client.job_lines import jobs_table
 
     _check_one(namespace, everywhere=everywhere)
@@ -77,13 +77,13 @@ def status(job: str, everywhere: bool, as_json: bool, namespace: str) -> None:
     if as_json:
         echo(json.dumps(_told(asked, result, seen), indent=2, allow_nan=False))
     elif result is not None:
-        from shoal.client.report import print_report
+        from shoal.client.show.report import print_report
 
         print_report(result)
     elif seen is not None:
         from rich.text import Text
 
-        from shoal.client.drawn import block
+        from shoal.client.show.drawn import block
 
         trouble = Text(f"{asked.name}: {seen.problem}")
         for part in (block(seen.status) if seen.status else trouble, seen.processes):
@@ -92,7 +92,7 @@ def status(job: str, everywhere: bool, as_json: bool, namespace: str) -> None:
 
 def _told(job: RunningJob, result: JobResult | None, seen: Seen | None) -> dict[str, Any]:
     """The result of a job, or the view of one that has none, for programs."""
-    from shoal.dashboard import facts
+    from shoal.tools.dashboard import facts
 
     told: dict[str, Any] = {"name": job.name, "namespace": job.namespace}
     if result is not None:

@@ -1,7 +1,7 @@
 """The command line: flags from JobConfig's fields, exit codes, nothing else.
 
 A wrong input is one line on standard error and exit code 2. A traceback is shown only
-of the user's own code, or of a bug of ours. client/local.py runs the jobs.
+of the user's own code, or of a bug of ours. client/run/local.py runs the jobs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shoal.cli.data_flags import (
 from shoal.cli.following import DASHBOARD, EVENTS, Watching, follow
 from shoal.cli.migrate import migrate
 from shoal.cli.plan import plan
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.config.flags import flag
 from shoal.config.job import (
     EXPORT_FLAGS,
@@ -110,7 +110,7 @@ def _run(command: str, values: dict[str, Any]) -> None:
             _submit(config, yaml_file)
             return
         # Late: --help and a wrong flag need neither gRPC nor rich.
-        from shoal.client.local import run_job
+        from shoal.client.run.local import run_job
 
         follow(lambda display: run_job(config, display), watching)
     except UserError as error:
@@ -125,11 +125,11 @@ def _resume(job_dir: str, changes: dict[str, Any], watching: Watching) -> None:
         if more := sorted(changes.keys() - {*RESUMABLE, *RESUMABLE_IMAGES}):
             raise UserError(f"{flag(more[0])} cannot be given with --resume: the job keeps it")
         if namespace is not None:
-            from shoal.client.remote_resume import resume_by_name
+            from shoal.client.run.remote_resume import resume_by_name
 
             follow(lambda display: resume_by_name(job_dir, namespace, changes, display), watching)
         else:
-            from shoal.client.local import resume_job
+            from shoal.client.run.local import resume_job
 
             follow(lambda display: resume_job(job_dir, changes, display), watching)
     except UserError as error:
@@ -141,8 +141,8 @@ def _submit(config: JobConfig, yaml_file: str) -> None:
     """Give a job to the cluster without following it, or write its objects to a file."""
     if not config.image:
         raise UserError("--detach and --yaml are for jobs on Kubernetes: they need --image")
-    from shoal.client.job_yaml import write_yaml
-    from shoal.client.remote import submit
+    from shoal.client.run.job_yaml import write_yaml
+    from shoal.client.run.remote import submit
 
     if yaml_file:
         for text in write_yaml(config, yaml_file):
@@ -232,7 +232,7 @@ def audit(job_dir: str, as_json: bool, namespace: str) -> None:
         missing = folder.journal.absolute()
         echo(f"Error: there is no journal {missing}{meant_folder(job_dir)}", err=True)
         sys.exit(EXIT_USER_ERROR)
-    from shoal.client.model_process import run  # late: no other command needs it
+    from shoal.client.run.model_process import run  # late: no other command needs it
 
     command = ["-m", "shoal.master.journal.audit", job_dir]
     sys.exit(run([*command, "--json"] if as_json else command).returncode)
@@ -319,7 +319,7 @@ def check(**values: Any) -> None:
     try:
         config = JobConfig(command="check", **values)
         # Late: --help needs no reader.
-        from shoal.client.inspection import run_check
+        from shoal.client.run.inspection import run_check
 
         sys.exit(run_check(config))
     except UserError as error:

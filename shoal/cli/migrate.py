@@ -1,7 +1,7 @@
 """`shoal checkpoint migrate`: the checkpoint of one model as that of another.
 
 Owns the command: which checkpoint, which two models, the plan printed, the comparison at the end.
-What becomes of what is shoal/checkpoints/migration_plan.py's.
+What becomes of what is shoal/tools/migration/migration_plan.py's.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from shoal.base.words import size
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
 from shoal.cli.data_flags import GroupedCommand, field_options, given_flags
 from shoal.cli.export import job_of
-from shoal.client.checks import check_model
-from shoal.client.plain import echo
-from shoal.config import data_format
+from shoal.client.run.checks import check_model
+from shoal.client.show.plain import echo
+from shoal.config.groups import data_format
 from shoal.config.job import JobConfig, option_fields
 from shoal.errors import UserError
 
@@ -94,12 +94,12 @@ def migrate(context: click.Context, /, source: str, target: str, **values: Any) 
 
 def _migrate(source: str, target: str, given: dict[str, Any], values: dict[str, Any]) -> None:
     # Late: they need pyarrow.
-    from shoal.checkpoints import migration
-    from shoal.checkpoints.manifests import CheckpointError
-    from shoal.checkpoints.migration_plan import plan
+    from shoal.checkpoints.formats.manifests import CheckpointError
     from shoal.checkpoints.migration_terms import Wishes
     from shoal.checkpoints.storage import open_storage
     from shoal.cli.describing import describe, predictions
+    from shoal.tools.migration import migration
+    from shoal.tools.migration.migration_plan import plan
 
     wishes = Wishes(
         dict(_pair("--rename", each, "OLD=NEW") for each in values["rename"]),

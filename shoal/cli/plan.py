@@ -10,7 +10,7 @@ import click
 
 from shoal.cli.data_flags import NOTHING_REQUIRED, DataCommand, field_options, given_flags
 from shoal.cli.finding import console_here, guarded
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig, fields_of
 from shoal.errors import UserError
@@ -67,7 +67,7 @@ def plan(
     are intervals.
     """
     # Late: --help needs none of it.
-    from shoal.client import planning
+    from shoal.client.run import planning
 
     if job:
         if given := given_flags(context, values):

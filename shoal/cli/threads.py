@@ -10,7 +10,7 @@ import click
 from shoal.base.job_folder import shown_path
 from shoal.cli.finding import ROLES, command, console_here
 from shoal.client.finding import found
-from shoal.client.plain import echo
+from shoal.client.show.plain import echo
 from shoal.errors import EXIT_INTERRUPTED, EXIT_JOB_FAILED, UserError
 
 
@@ -24,7 +24,7 @@ def stacks(job: str, role: str, index: int, namespace: str) -> None:
     Without ROLE, the threads of all its processes are shown. ROLE is master, ps or worker. Lines of
     your own code begin with >. Exits with 1 if a process does not answer.
     """
-    from shoal.client import asking
+    from shoal.client.ask import asking
     from shoal.client.stacks import problems, stacks_lines
 
     told = asking.stacks(found(job, namespace), role, index)

@@ -1,1 +1,4 @@
-"""Starting, following, finding and ending jobs, on this machine or in a cluster."""
+"""Commands of users, on this machine or in a cluster.
+
+run/ starts jobs, found/ finds them, ask/ asks and changes them, show/ displays them.
+"""

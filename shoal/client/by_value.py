@@ -1,8 +1,8 @@
 """A model that a Python program gives by value becomes a module that workers load.
 
-Owns what may be given, and the writing. What workers make of it is worker/by_value.py's, the form
-base/by_value.py's. An object of Keras exists only where its owner has imported Keras, so nothing
-here imports it.
+Owns what may be given, and the writing. What workers make of it is worker/code/by_value.py's, the
+form base/by_value.py's. An object of Keras exists only where its owner has imported Keras, so
+nothing here imports it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEAD = '''"""The model that a Python program gave by value, as shoal wrote it f
 
 from pathlib import Path
 
-from shoal.worker.by_value import load
+from shoal.worker.code.by_value import load
 
 _given = load(Path(__file__).parent)
 

@@ -11,14 +11,14 @@ from shoal.errors import UserError
 
 if TYPE_CHECKING:
     from shoal.base.job_folder import JobFolder
-    from shoal.client.cluster_jobs import ClusterJob
-    from shoal.client.running_job import RunningJob
+    from shoal.client.ask.cluster_jobs import ClusterJob
+    from shoal.client.ask.running_job import RunningJob
     from shoal.config.job import JobConfig
 
 
 def found(job: str, namespace: str) -> RunningJob:
     """The job of a folder or name here, or else on Kubernetes. Raises UserError if none can be."""
-    from shoal.client.local_jobs import LocalJob, find
+    from shoal.client.ask.local_jobs import LocalJob, find
 
     folder = None if namespace else find(job)
     return on_kubernetes(job, namespace) if folder is None else LocalJob(folder)
@@ -27,10 +27,10 @@ def found(job: str, namespace: str) -> RunningJob:
 def job_of(config: JobConfig, folder: JobFolder) -> RunningJob:
     """The job of a configuration; its folder if it is one of this machine. Raises UserError."""
     if not config.image:
-        from shoal.client.local_jobs import LocalJob
+        from shoal.client.ask.local_jobs import LocalJob
 
         return LocalJob(folder)
-    from shoal.client.cluster_jobs import cluster_job
+    from shoal.client.ask.cluster_jobs import cluster_job
 
     return cluster_job(config.job_name, config.namespace)
 
@@ -41,7 +41,7 @@ def on_kubernetes(job: str, namespace: str) -> ClusterJob:
 
     try:
         check_configured()
-        from shoal.client.cluster_jobs import cluster_job
+        from shoal.client.ask.cluster_jobs import cluster_job
 
         return cluster_job(job, namespace)
     except UserError as error:

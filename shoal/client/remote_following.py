@@ -13,18 +13,18 @@ from kubernetes import client
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_text
 from shoal.base.words import one_line
-from shoal.client.display import Display
-from shoal.client.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
+from shoal.client.found.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
+from shoal.client.show.display import Display
 from shoal.cluster import explain
 from shoal.cluster.api import LONGEST_MESSAGE
 from shoal.cluster.handle import JobHandle, NotBegunError, crash_of
+from shoal.config.groups.kubernetes import START_ERROR_SECONDS
 from shoal.config.job import JobConfig
-from shoal.config.kubernetes import START_ERROR_SECONDS
 from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import CallError
-from shoal.proto.rpc import Connection
 
 ENDED = ("Succeeded", "Failed")
 """Phases of a pod that does not run any more."""

@@ -25,9 +25,9 @@ from shoal.cluster.portforward import PortForward
 from shoal.cluster.ports import MASTER_PORT
 from shoal.config.job import JobConfig, job_id_of
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.identity import CLIENT, Caller, Identity
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.wire.transport import peer_name
 
 OUT_OF_MEMORY = "OOMKilled"
 NO_NODE = "FailedScheduling"

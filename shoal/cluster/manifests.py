@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 from shoal.cluster import certificates, given_model, metrics, queues
-from shoal.cluster.memory import grown
 from shoal.cluster.pod_security import restrict
 from shoal.cluster.ports import HEALTH_PORT, MASTER_PORT, PORTS, SERVER_PORT
 from shoal.cluster.templates import merged
+from shoal.config.groups.quantities import grown
 from shoal.config.job import JobConfig
-from shoal.proto.routing import holder_index
+from shoal.proto.values.routing import holder_index
 
 Manifest = dict[str, Any]
 

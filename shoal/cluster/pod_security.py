@@ -1,8 +1,9 @@
 """The rights of a job's pods on their node: those that Pod Security `restricted` allows.
 
-The file system of servers and masters is read-only. Pods have no emptyDir for what they write, as
-`kubectl drain` refuses pods that have one: they write to volumes of the job and, temporary files,
-to /dev/shm, which the container runtime makes for each pod, with 64 MiB. That is too little for
+The file system of servers and masters is read-only. By default pods have no emptyDir for their
+files, as `kubectl drain` refuses pods that have one: they write to volumes of the job. Temporary
+files go to /dev/shm, which the container runtime makes for each pod, with 64 MiB. A --job-dir that
+is neither on a volume nor below /tmp or the home is an emptyDir. /dev/shm is too little for
 workers, where TensorFlow, the export and the user's code write: they have the container's own disk,
 and the files of the image belong to root. So it is with a master, or a server, whose folder is on
 no volume. A field that the user's template sets in a securityContext is as it says there.

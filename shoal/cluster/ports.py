@@ -8,7 +8,7 @@ from __future__ import annotations
 MASTER_PORT = 7000
 SERVER_PORT = 7100
 SERVER_ARRAYS_PORT = 7102
-"""By proto/transport.py's ARRAYS_PORT, which a test holds against it."""
+"""By proto/wire/transport.py's ARRAYS_PORT, which a test holds against it."""
 
 PORTS: dict[str, dict[str, int]] = {
     "master": {"master": MASTER_PORT},

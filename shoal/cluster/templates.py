@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from shoal.config.kubernetes import ROLES
+from shoal.config.groups.kubernetes import ROLES
 from shoal.errors import UserError, holds_secret
 
 Manifest = dict[str, Any]

@@ -22,8 +22,8 @@ from typing import Any
 
 from shoal.base.wholefile import reading
 from shoal.config import checks as config_checks
-from shoal.config import data_format
-from shoal.config.kubernetes import PATHS
+from shoal.config.groups import data_format
+from shoal.config.groups.kubernetes import PATHS
 from shoal.config.options import GROUPS, JobOptions
 from shoal.errors import UserError, hide
 

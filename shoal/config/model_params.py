@@ -1,7 +1,7 @@
 """--model-params: values for parameters of the functions in a model's module, by name.
 
 Owns their form as text, which the configuration keeps, and the refusal of one that nobody takes.
-Which functions they reach is worker/params.py's.
+Which functions they reach is worker/code/params.py's.
 """
 
 from __future__ import annotations

@@ -14,17 +14,17 @@ import re
 from dataclasses import Field, dataclass, fields
 from typing import Any
 
-from shoal.config.autoscaling import AutoscalingOptions
 from shoal.config.budget import Budget
-from shoal.config.data_format import FormatOptions
-from shoal.config.kubernetes import KubernetesOptions
-from shoal.config.learning import (
+from shoal.config.groups.autoscaling import AutoscalingOptions
+from shoal.config.groups.data_format import FormatOptions
+from shoal.config.groups.kubernetes import KubernetesOptions
+from shoal.config.groups.learning import (
     ConsistencyOptions,
     DataOptions,
     ModelOptions,
     TrainingOptions,
 )
-from shoal.config.running import (
+from shoal.config.groups.running import (
     CheckpointOptions,
     DurabilityOptions,
     MonitoringOptions,

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from shoal.base.words import near
-from shoal.config import data_format, model_params, table_options
+from shoal.config import model_params, table_options
 from shoal.config.flags import kind_of
+from shoal.config.groups import data_format
 from shoal.config.job import fields_of, option_fields
 from shoal.config.options import GROUPS
 from shoal.errors import UserError

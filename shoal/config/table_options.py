@@ -2,7 +2,8 @@
 
 Owns which options there are, with what each may be, and their form as text, which the
 configuration keeps. Another option is another entry of OPTIONS, a field of pb.TableSpec of its
-name, and an argument of the layer. Which table gets which is worker/model/table_options.py's.
+name, and an argument of the layer. Which table gets which is
+worker/model/embeddings/table_options.py's.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shoal.data.file_reader import FileReader
-from shoal.data.index_store import KEPT
+from shoal.data.places.index_store import KEPT
+from shoal.data.places.recent import Recent
+from shoal.data.places.storage import reporting
 from shoal.data.reader import Source, check_range
-from shoal.data.recent import Recent
-from shoal.data.storage import reporting
 from shoal.errors import Error, UserError
 
 BLOCK_BYTES = 1 << 18

@@ -21,7 +21,7 @@ import pyarrow as pa
 from shoal.config.url_variables import fill
 from shoal.data.columns import GATHERED_RECORDS, Column, ListColumn
 from shoal.data.reader import DataReader, Source, check_not_empty
-from shoal.data.samples import sample_columns
+from shoal.data.samples.samples import sample_columns
 from shoal.errors import UserError, without_secrets
 
 NAME = "custom_data_reader"

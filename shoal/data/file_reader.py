@@ -10,11 +10,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.data.index_store import KEPT
 from shoal.data.indexed_reader import IndexedReader
+from shoal.data.places.index_store import KEPT
+from shoal.data.places.recent import Recent
+from shoal.data.places.storage import Storage, reporting
 from shoal.data.reader import Source, check_not_empty
-from shoal.data.recent import Recent
-from shoal.data.storage import Storage, reporting
 
 WEIGHED_BYTES = 16 << 20
 """Of a file that is read whole, that cost as much as a footer."""

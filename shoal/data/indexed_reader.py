@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
-from shoal.data.index_store import IndexStore
+from shoal.data.places.index_store import IndexStore
 from shoal.data.reader import DataReader, selected
 from shoal.errors import UserError
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.config.data_format import DataFormat, split_options, with_options
-from shoal.data.arrow_reader import ArrowReader
-from shoal.data.csv_reader import CsvReader
-from shoal.data.examples import ExampleReader, SequenceExampleReader
+from shoal.config.groups.data_format import DataFormat, split_options, with_options
 from shoal.data.file_reader import FileReader
-from shoal.data.files import format_of
-from shoal.data.lake import LakeReader, open_table
-from shoal.data.lines import JsonLinesReader, TextLineReader
-from shoal.data.odps_reader import SCHEME, OdpsReader
-from shoal.data.parquet_reader import ParquetReader
-from shoal.data.partitions import partitions_of
+from shoal.data.places.files import format_of
+from shoal.data.places.partitions import partitions_of
+from shoal.data.places.storage import Storage
 from shoal.data.reader import DataReader
-from shoal.data.recordio import RecordIOReader
+from shoal.data.readers.arrow_reader import ArrowReader
+from shoal.data.readers.csv_reader import CsvReader
+from shoal.data.readers.examples import ExampleReader, SequenceExampleReader
+from shoal.data.readers.lake import LakeReader, open_table
+from shoal.data.readers.lines import JsonLinesReader, TextLineReader
+from shoal.data.readers.odps_reader import SCHEME, OdpsReader
+from shoal.data.readers.parquet_reader import ParquetReader
+from shoal.data.readers.recordio import RecordIOReader
+from shoal.data.readers.sql_reader import SqlReader, is_sql
+from shoal.data.readers.tfrecord import TFRecordReader
 from shoal.data.shaped import ShapedReader, shaped
-from shoal.data.sql_reader import SqlReader, is_sql
-from shoal.data.storage import Storage
-from shoal.data.tfrecord import TFRecordReader
 from shoal.errors import UserError
 
 FORMATS: dict[str, type[FileReader]] = {

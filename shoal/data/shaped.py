@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shoal.data.index_store import IndexStore
 from shoal.data.indexed_reader import IndexedReader
+from shoal.data.places.index_store import IndexStore
 from shoal.data.plain_types import of_type, plain, plain_type
 from shoal.data.reader import Source, check_columns
 from shoal.errors import UserError

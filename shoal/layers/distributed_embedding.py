@@ -1,7 +1,7 @@
 """`DistributedEmbedding`: that of keras-rs, with tables that only parameter servers can hold.
 
 Owns what it adds to keras-rs's: the placement on servers, and tables of any id. How the worker
-takes the tables of either layer to the servers is worker/model/keras_rs_tables.py's.
+takes the tables of either layer to the servers is worker/model/embeddings/keras_rs_tables.py's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Embedding`, a Keras layer whose rows live on the parameter servers.
 
 It looks rows up through the `Lookup` in force: the worker puts one in
-place around each trace of the model (worker/model/lookups.py). The layer itself holds no
+place around each trace of the model (worker/model/embeddings/lookups.py). The layer itself holds no
 weights and knows no servers. How ids become bags is bags.py's.
 """
 

@@ -15,11 +15,11 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from shoal.metrics.durations import Durations
+from shoal.proto.channels.serving import Handlers
 from shoal.proto.errors import WireError
-from shoal.proto.frames import Buffer, Pieces
 from shoal.proto.methods import Method
 from shoal.proto.plane.direct import WithDirect, around
-from shoal.proto.serving import Handlers
+from shoal.proto.wire.frames import Buffer, Pieces
 
 OUTCOMES = ("answered", "refused", "failed")
 

@@ -22,7 +22,11 @@ IMPORTS = {
 so it comes before Keras."""
 
 LATER = {
-    SERVING: ("shoal.checkpoints.schema", "shoal.checkpoints.arrow", "shoal.ps.restoring"),
+    SERVING: (
+        "shoal.checkpoints.formats.schema",
+        "shoal.checkpoints.formats.arrow",
+        "shoal.ps.saved.restoring",
+    ),
     TRAINING: (),
 }
 """Modules that it imports when nobody asks it: their processes need them after their start."""
@@ -32,10 +36,10 @@ KINDS = {
     "shoal.master.journal.audit": SERVING,
     "shoal.ps": SERVING,
     "shoal.worker": TRAINING,
-    "shoal.worker.check": TRAINING,
-    "shoal.worker.describe_saved": TRAINING,
-    "shoal.worker.export_saved": TRAINING,
-    "shoal.worker.plan": TRAINING,
+    "shoal.worker.inspect.check": TRAINING,
+    "shoal.worker.inspect.describe_saved": TRAINING,
+    "shoal.worker.inspect.export_saved": TRAINING,
+    "shoal.worker.inspect.plan": TRAINING,
 }
 """The kind of seed by the module that a process runs."""
 
@@ -58,7 +62,7 @@ OWN = frozenset(
 """Variables that a forked process may have of its own: of the modules that a seed imports,
 READ_AGAIN alone keep what they read of them then."""
 
-READ_AGAIN = ("shoal.proto.faults", "shoal.proto.tls13")
+READ_AGAIN = ("shoal.proto.faults", "shoal.proto.wire.tls13")
 """Modules whose `read_environment` a forked process calls."""
 
 DEFAULTS = {"TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from shoal.checkpoints.continued import differences, forerunner_checkpoint, refusal
+from shoal.checkpoints.continued import differences, forerunner_checkpoint, read_trained, refusal
 from shoal.checkpoints.folders import Checkpoint, begin
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.saved import open_saved
 from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import (
@@ -18,7 +18,6 @@ from shoal.checkpoints.trained import (
     TrainedList,
     copy_trained,
     only_new,
-    read_trained,
     trained_list,
     write_trained,
 )

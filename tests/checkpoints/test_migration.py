@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.checkpoints import arrow, migration
+from shoal.checkpoints import contents
 from shoal.checkpoints.contents import table_pieces
-from shoal.checkpoints.folders import Checkpoint, checkpoint_at, folder_name
-from shoal.checkpoints.manifests import CheckpointError
-from shoal.checkpoints.migration_plan import TablePlan, plan
+from shoal.checkpoints.folders import Checkpoint, folder_name
+from shoal.checkpoints.formats import arrow
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.migration_terms import Described, Label, Wishes
+from shoal.checkpoints.newest import checkpoint_at
 from shoal.checkpoints.saved import SavedCheckpoint
 from shoal.checkpoints.storage import open_storage
 from shoal.errors import UserError
@@ -25,8 +26,10 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
-from shoal.ps.tables import ServerModel
+from shoal.proto.values.routing import Routing
+from shoal.ps.model.tables import ServerModel
+from shoal.tools.migration import migration
+from shoal.tools.migration.migration_plan import TablePlan, plan
 from tests.examples import examples
 from tests.ps.groups import IDS, STATE, Group, counted, restored, spec
 
@@ -62,7 +65,7 @@ def migrated(saved, new, target, wishes=None, labels=W):
     initial = {each.name: np.full(each.shape, 7, np.float32) for each in new.trainable}
     migration.migrate(saved, open_storage(str(target)), made, initial)
     found = checkpoint_at(str(target))
-    found.verify()
+    contents.verify(found)
     return found
 
 
@@ -298,8 +301,8 @@ def test_a_folder_with_anything_in_it_stays_as_it_is(saved, tmp_path):
 
 KILLED = """
 import os, signal, sys
-from shoal.checkpoints import migration
-from shoal.checkpoints.migration_plan import plan
+from shoal.tools.migration import migration
+from shoal.tools.migration.migration_plan import plan
 from shoal.checkpoints.migration_terms import Described, Wishes
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.storage import open_storage

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.checkpoints.migration_plan import plan
 from shoal.checkpoints.migration_terms import Described, Label, Wishes
 from shoal.checkpoints.slot_plan import slot_sources
 from shoal.checkpoints.variable_plan import row_map
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import KINDS, OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
+from shoal.tools.migration.migration_plan import plan
 from tests.examples import examples
 
 UNIFORM = InitializerSpec("uniform").to_json()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client import local as client
+from shoal.client.run import local as client
 
 FAKE = Path(__file__).with_name("fake_master.py")
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.protocol import own_protocol
 from shoal.security.identities import own_identity
 

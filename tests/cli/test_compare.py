@@ -15,8 +15,8 @@ from shoal.cli.main import main
 from shoal.cluster.manifests import RESULT_FILE, labels
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.metrics_file import MetricsFile
-from shoal.master.work.evaluation import EvaluationResult
+from shoal.master.figures.metrics_file import MetricsFile
+from shoal.master.work.evaluation.evaluation import EvaluationResult
 from tests.master.api_server import Answers, served
 
 

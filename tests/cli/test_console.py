@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from rich.text import Text
 
 from shoal.cli.analyze import analyze
-from shoal.client.console import PlainConsole
-from shoal.client.display import LineDisplay
-from shoal.client.plain import plain
-from shoal.client.report import print_report
+from shoal.client.show.console import PlainConsole
+from shoal.client.show.display import LineDisplay
+from shoal.client.show.plain import plain
+from shoal.client.show.report import print_report
+from shoal.client.show.top import Seen, page
 from shoal.client.stacks import stacks_lines
-from shoal.client.top import Seen, page
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
 

@@ -11,15 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from shoal.checkpoints.folders import Checkpoint, folder_name, newest_good
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints import contents
+from shoal.checkpoints.folders import Checkpoint, folder_name
+from shoal.checkpoints.formats.manifests import CheckpointError
+from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.saved import open_saved
 from shoal.checkpoints.storage import LocalStorage
 from shoal.cli.main import main
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.servers import ServerConnections
-from shoal.master.take_checkpoint import CheckpointTaker
+from shoal.master.calls.servers import ServerConnections
+from shoal.master.calls.take_checkpoint import CheckpointTaker
 from tests.damage import Damager, watchdog
 from tests.examples import examples
 from tests.ps.groups import IDS, Group, restored
@@ -77,7 +79,7 @@ def doors(root, expected, values, damage, tmp_path):
     """Every door on checkpoint 2 below `root`; what they said, None if it is good."""
     folder = root / folder_name(2)
     code, output = shown("verify", root, "--number", 2)
-    whole, why = refused(lambda: Checkpoint(LocalStorage(root), 2).verify() or True)
+    whole, why = refused(lambda: contents.verify(Checkpoint(LocalStorage(root), 2)) or True)
     results = [refused(lambda n=n: restored(root, 2, n).content()) for n in (2, 1)]
     saved, saved_why = refused(lambda: saved_values(str(folder)))
     assert (code, whole) in ((0, True), (1, None)), output

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from shoal.base.job_folder import JobFolder
 from shoal.base.words import counted
-from shoal.client import display, notebook
-from shoal.client.console import PlainConsole
-from shoal.client.course import Best, Course
-from shoal.client.display import LineDisplay, LiveDisplay, new_messages
-from shoal.client.drawn import block, status_text
-from shoal.client.report import (
+from shoal.client.show import display, notebook
+from shoal.client.show.console import PlainConsole
+from shoal.client.show.course import Best, Course
+from shoal.client.show.display import LineDisplay, LiveDisplay, new_messages
+from shoal.client.show.drawn import block, status_text
+from shoal.client.show.report import (
     COLUMNS,
     bad_records_text,
     ledger_text,
@@ -23,7 +23,7 @@ from shoal.client.report import (
     report,
     report_text,
 )
-from shoal.client.stages import bottleneck, stages_text
+from shoal.client.show.stages import bottleneck, stages_text
 from shoal.config.job import JobConfig
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult
@@ -435,9 +435,9 @@ def test_a_notebook_has_one_display_that_is_updated_and_keeps_its_newest_lines(t
 
 
 def test_no_terminal_and_no_notebook_has_lines(monkeypatch):
-    monkeypatch.setattr(display.sys, "stdout", io.StringIO())
+    monkeypatch.setattr(notebook.sys, "stdout", io.StringIO())
     assert not notebook.in_notebook()
-    assert isinstance(display.default_display(), LineDisplay)
+    assert isinstance(notebook.default_display(), LineDisplay)
 
 
 def test_a_narrow_terminal_has_two_whole_lines_of_what_matters():

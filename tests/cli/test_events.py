@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from shoal.base.job_folder import JobFolder
 from shoal.cli.main import main
-from shoal.client.display import LineDisplay
-from shoal.client.events import EventLines
+from shoal.client.show.display import LineDisplay
+from shoal.client.show.events import EventLines
 from shoal.config.job import JobConfig
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import JobResult

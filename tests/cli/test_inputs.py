@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from shoal.base.job_folder import JobFolder
 from shoal.cli.main import main
-from shoal.client import local as client
-from shoal.client.beginning import with_beginning
-from shoal.client.checks import check_inputs
-from shoal.client.display import LineDisplay
+from shoal.client.run import local as client
+from shoal.client.run.beginning import with_beginning
+from shoal.client.run.checks import check_inputs
+from shoal.client.show.display import LineDisplay
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
 from shoal.config.options import GROUPS

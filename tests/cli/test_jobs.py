@@ -22,10 +22,10 @@ from click.testing import CliRunner
 import shoal
 from shoal.api import jobs
 from shoal.cli.main import main
-from shoal.client.claim import numbered
-from shoal.client.display import Display
-from shoal.client.local import run_job
-from shoal.client.processes import job_processes
+from shoal.client.found.claim import numbered
+from shoal.client.found.processes import job_processes
+from shoal.client.run.local import run_job
+from shoal.client.show.display import Display
 from shoal.config.job import JobConfig
 from tests.docs.test_flags import OWN
 from tests.waiting import until

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from shoal.client.learned import rise
-from shoal.client.report import rows
+from shoal.client.show.learned import rise
+from shoal.client.show.report import rows
 from shoal.result import JobResult
 
 DRAW = random.Random(5)

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 from shoal.base.command_lines import command_line
-from shoal.client.following import Interruptions
-from shoal.client.processes import job_processes, kill_job
-from shoal.client.usage import machine, usage_of
+from shoal.client.found.following import Interruptions
+from shoal.client.found.processes import job_processes, kill_job
+from shoal.client.found.usage import machine, usage_of
 
 BUSY = (
     "import sys, time\nwhile time.process_time() < 0.05: pass\nprint(flush=True); sys.stdin.read()"

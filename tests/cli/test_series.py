@@ -12,8 +12,8 @@ from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import Trained, TrainedList, write_trained
-from shoal.client.beginning import with_beginning
-from shoal.client.series import Series
+from shoal.client.run.beginning import with_beginning
+from shoal.client.run.series import Series
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.result import JobResult

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.cli.main import main
-from shoal.client.display import Display
-from shoal.client.local import run_job
+from shoal.client.run.local import run_job
+from shoal.client.show.display import Display
 from shoal.config.job import JobConfig
 
 ARGUMENTS = ["train", "--model-def", "model.custom_model", "--training-data", "train.csv"]

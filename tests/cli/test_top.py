@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from shoal.client.top import BAR, WINDOW_SECONDS, Seen, bar, page
+from shoal.client.show.top import BAR, WINDOW_SECONDS, Seen, bar, page
 from shoal.proto import shoal_pb2 as pb
 
 

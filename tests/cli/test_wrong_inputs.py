@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.main import main
-from shoal.client import local as client
-from shoal.client import model_process
+from shoal.client.run import local as client
+from shoal.client.run import model_process
 from tests.wrong.data import EARLY, csv
 from tests.wrong.flags import FLAGS
 from tests.wrong.modules import EARLY as EARLY_MODULES

@@ -12,10 +12,10 @@ import pytest
 from kubernetes import client
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.cluster_jobs import _without_result
+from shoal.client.ask.cluster_jobs import _without_result
 from shoal.client.cluster_listing import pod_lines, pods_table, state_of
-from shoal.client.display import Display
-from shoal.client.remote import follow_job
+from shoal.client.run.remote import follow_job
+from shoal.client.show.display import Display
 from shoal.cluster.explain import UnreachableError
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import (
@@ -414,8 +414,8 @@ def test_a_command_that_fails_itself_leaves_a_running_job_alone(world, follow, m
 
 
 def test_a_result_that_nobody_can_ask_for_is_left_in_the_cluster(world, follow, monkeypatch):
-    monkeypatch.setattr("shoal.client.remote.PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr("shoal.client.remote.AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr("shoal.client.run.remote.PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("shoal.client.run.remote.AGAIN_SECONDS", 0.01)
     world.pods, world.away = [pod("Succeeded")], "/configmaps/"
     with pytest.raises(UnreachableError, match="shoal status job --namespace space") as caught:
         follow()

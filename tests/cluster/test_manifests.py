@@ -13,8 +13,8 @@ from shoal.cli.main import main
 from shoal.cluster import certificates, given_model, manifests
 from shoal.cluster.data_loss import loss_warnings
 from shoal.cluster.manifests import SAFE_TO_EVICT
-from shoal.cluster.memory import memory_steps
 from shoal.cluster.templates import read_templates
+from shoal.config.groups.quantities import memory_steps
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto.identity import POD_FOLDER

@@ -11,7 +11,7 @@ from shoal.cluster.pod_security import HOME, MEMORY_FOLDER, USER
 from shoal.cluster.ports import HEALTH_PORT, METRICS_PORT, PORTS
 from shoal.config.job import JobConfig
 from shoal.proto.identity import POD_FOLDER
-from shoal.proto.transport import arrays_address
+from shoal.proto.wire.transport import arrays_address
 from tests.cluster.pod_rules import violations
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.data import CsvReader, Source, csv_reader, csv_sample, open_reader
+from shoal.data import CsvReader, Source, open_reader
+from shoal.data.csv import csv_sample
+from shoal.data.readers import csv_reader
 from shoal.errors import UserError
 from tests.examples import examples
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.client.processes import limit_files
-from shoal.config.data_format import DataFormat, FormatOptions
-from shoal.data import CsvReader, csv_index, open_reader
-from shoal.data.analysis import analyze
-from shoal.data.index_store import unpacked
+from shoal.client.found.processes import limit_files
+from shoal.config.groups.data_format import DataFormat, FormatOptions
+from shoal.data import CsvReader, open_reader
+from shoal.data.csv import csv_index
+from shoal.data.places.index_store import unpacked
+from shoal.data.samples.analysis import analyze
 from shoal.errors import UnreadableError, UserError
 from tests.data.told import Told
 from tests.examples import examples

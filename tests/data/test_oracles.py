@@ -10,19 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.config.data_format import FormatOptions
-from shoal.data import (
-    arrow_reader,
-    blocks,
-    csv_index,
-    csv_reader,
-    csv_sample,
-    lines,
-    open_reader,
-    row_groups,
-    sql_reader,
-)
-from shoal.data import examples as example_reader
+from shoal.config.groups.data_format import FormatOptions
+from shoal.data import blocks, open_reader
+from shoal.data.csv import csv_index, csv_sample
+from shoal.data.readers import arrow_reader, csv_reader, lines, row_groups, sql_reader
+from shoal.data.readers import examples as example_reader
 from shoal.errors import UserError
 from tests.data.formats import FORMATS, with_numbers
 from tests.examples import examples

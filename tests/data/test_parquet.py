@@ -117,7 +117,7 @@ def test_a_file_that_goes_away_is_named(tmp_path):
 
 def test_footers_of_files_that_were_read_are_not_held(tmp_path, monkeypatch):
     """Nor until Python looks for circles: those of thousands of files are gigabytes."""
-    monkeypatch.setattr("shoal.data.parquet_reader.FOOTER_BYTES", 1)
+    monkeypatch.setattr("shoal.data.readers.parquet_reader.FOOTER_BYTES", 1)
     for number in range(20):
         pq.write_table(pa.table({"a": [number]}), tmp_path / f"{number:02}.parquet")
 

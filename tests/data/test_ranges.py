@@ -137,7 +137,7 @@ def chunk_bytes(footer, columns):
 def test_tasks_of_a_row_group_read_it_once_and_its_used_columns_alone(
     counting, tmp_path, group, monkeypatch
 ):
-    monkeypatch.setattr("shoal.data.parquet_reader.WHOLE_BYTES", 10 << 20)
+    monkeypatch.setattr("shoal.data.readers.parquet_reader.WHOLE_BYTES", 10 << 20)
     draw = np.random.default_rng(0)
     table = pa.table({f"c{i}": draw.integers(0, 2**40, 300_000) for i in range(20)})
     pq.write_table(table, tmp_path / "big.parquet", row_group_size=group)

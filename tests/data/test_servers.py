@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.data import open_reader
-from shoal.data.storage import Storage
+from shoal.data.places.storage import Storage
 from shoal.errors import UnreadableError
 from tests.data import servers
 

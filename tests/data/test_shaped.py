@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.config.data_format import FormatOptions
+from shoal.config.groups.data_format import FormatOptions
 from shoal.data import open_reader
 from shoal.data.opening import reads_csv
 from shoal.errors import UserError

@@ -6,7 +6,8 @@ import sqlite3
 import pyarrow as pa
 import pytest
 
-from shoal.data import as_columns, open_reader, sql_reader
+from shoal.data import as_columns, open_reader
+from shoal.data.readers import sql_reader
 from shoal.errors import UserError
 from tests.data.told import Told
 

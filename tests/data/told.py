@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.data.index_store import IndexStore, Known
+from shoal.data.places.index_store import IndexStore, Known
 
 
 class Told:

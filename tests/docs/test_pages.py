@@ -28,10 +28,10 @@ import tensorflow as tf
 from click.testing import CliRunner
 
 from shoal.cli.main import main
-from shoal.client.checks import check_inputs
+from shoal.client.run.checks import check_inputs
 from shoal.config.job import CHECK_FLAGS, JobConfig
 from shoal.data import as_columns, open_reader
-from shoal.worker import check
+from shoal.worker.inspect import check
 from tests.docs.pages import GUIDE, README, blocks, commands, with_pages, words
 from tests.jobs.running import completed
 
@@ -69,8 +69,8 @@ NOT_RUN = {
     "shoal top clicks": "its job must be running: tests/jobs/test_top.py",
     "shoal profile clicks": "its job must be running: tests/jobs/test_profile.py",
     "shoal stacks clicks": "its job must be running: tests/jobs/test_stacks.py",
-    "shoal dashboard": "it goes on until it is interrupted: tests/dashboard",
-    "--dashboard 8050": "the port may be taken: tests/dashboard has any free one",
+    "shoal dashboard": "it goes on until it is interrupted: tests/tools/dashboard",
+    "--dashboard 8050": "the port may be taken: tests/tools/dashboard has any free one",
     "shoal rebalance clicks": "its job must be running: tests/jobs/test_scale_servers.py",
     "shoal scale clicks": "its job must be running: tests/jobs/test_commands.py",
     "shoal stop clicks": "its job must be running: tests/jobs/test_commands.py",

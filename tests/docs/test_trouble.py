@@ -22,7 +22,7 @@ PROOFS = {
         "test_a_worker_whose_feed_stands_still_is_named_with_its_line_and_replaced",
         "jobs/test_count.py::"
         "test_a_worker_whose_step_stands_still_is_named_with_its_stacks_and_replaced",
-        "master/work/test_poison.py::test_a_range_at_which_workers_stand_still_is_at_fault",
+        "master/work/tasks/test_poison.py::test_a_range_at_which_workers_stand_still_is_at_fault",
     ],
     "your code raises an exception": [
         "jobs/test_bad_records.py::test_bad_records_are_left_out_and_all_others_are_trained_once",
@@ -46,11 +46,11 @@ PROOFS = {
     "a server dies and the newest checkpoint is damaged": [
         "jobs/test_server_kill.py::"
         "test_a_server_restores_the_newest_good_checkpoint_and_the_loss_is_counted",
-        "ps/test_checkpoint.py::"
+        "ps/saved/test_checkpoint.py::"
         "test_every_damaged_checkpoint_is_refused_by_name_and_the_one_before_is_taken",
     ],
     "a server dies and the storage of the checkpoints fails": [
-        "ps/test_patience.py::test_whichever_call_fails_the_newest_checkpoint_is_restored",
+        "ps/saved/test_patience.py::test_whichever_call_fails_the_newest_checkpoint_is_restored",
         "ps/test_starting.py::test_a_server_waits_for_storage_and_says_so",
         "ps/test_starting.py::"
         "test_a_server_whose_storage_stays_away_has_the_job_end_as_one_to_be_resumed",
@@ -73,7 +73,7 @@ PROOFS = {
         "jobs/test_server_kill.py::"
         "test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew",
         "master/job/test_server_lifecycle.py::test_a_hung_server_is_killed_once_and_started_again",
-        "chaos/test_hooks.py::"
+        "tools/chaos/test_hooks.py::"
         "test_a_process_that_answers_pings_only_handles_no_call_and_loses_none",
     ],
     "there is no room for a process that is to start, or start again": [
@@ -82,7 +82,7 @@ PROOFS = {
         "jobs/test_count.py::test_storage_hangs_half_sent_requests_and_no_room_cost_time_only",
     ],
     "requests to a server are sent by half, and their senders stand still": [
-        "chaos/test_hooks.py::"
+        "tools/chaos/test_hooks.py::"
         "test_half_sent_requests_leave_the_state_to_be_asked_for_and_end_with_their_sender",
         "jobs/test_count.py::test_storage_hangs_half_sent_requests_and_no_room_cost_time_only",
     ],
@@ -142,12 +142,12 @@ PROOFS = {
         "worker/test_storage_patience.py::test_every_record_comes_once_however_often_reading_fails",
     ],
     "storage hangs: a read that does not come back": [
-        "worker/test_watch.py::test_a_read_that_hangs_is_the_storages_and_no_records",
-        "master/work/test_poison.py::"
+        "worker/reports/test_watch.py::test_a_read_that_hangs_is_the_storages_and_no_records",
+        "master/work/tasks/test_poison.py::"
         "test_storage_that_fails_before_the_data_is_known_ends_the_job_and_later_costs_a_start",
     ],
     "a gradient is NaN or infinite": [
-        "worker/model/test_finite.py::test_a_minibatch_is_left_out_on_all_servers",
+        "worker/model/learning/test_finite.py::test_a_minibatch_is_left_out_on_all_servers",
         "ps/test_service.py::test_a_push_that_is_not_finite_changes_nothing_and_is_named",
     ],
     "everything dies at once, as when the machine does": [

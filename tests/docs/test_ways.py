@@ -1,15 +1,12 @@
 """The ways of a gradient and of a task in docs/architecture.md are those of the code."""
 
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import threading
+from collections import defaultdict
 
 import pytest
 
-import shoal.master
-from shoal.master.job.members import ProcessState
+from shoal.master.job.members.members import ProcessState
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.witnesses import Witnesses
 from shoal.master.service import MasterService
@@ -18,25 +15,59 @@ from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from tests.docs.walks import ROOT, Stops, beside, tables, traced
 from tests.master.strategies import config, register, w
-
-ROOT = Path(__file__).parents[2]
-ROW = re.compile(r"^\| (\w+/[\w/.]+) \| `(\w+)` \| ", re.MULTILINE)
 
 # tox tests the wheel, beside which there are no pages.
 pytestmark = pytest.mark.skipif(
     not (ROOT / "docs").is_dir(), reason="the docs are not beside the tests"
 )
 
-Stops = list[tuple[str, str]]
 
+BESIDE_A_QUESTION = [
+    "master/job/clocks.py",
+    "master/job/moves/moves.py",
+    "master/job/phase_machine.py",
+    "master/job/updates.py",
+    "master/journal/records.py",
+    "master/journal/witnesses.py",
+    "master/work/accounts/known_pushes.py",
+    "master/work/accounts/lease_book.py",
+    "master/work/accounts/lease_copies.py",
+    "master/work/description.py",
+    "master/work/evaluation/evaluation.py",
+    "master/work/evaluation/followups.py",
+    "master/work/ids.py",
+    "master/work/phases.py",
+    "master/work/tasks/cutting.py",
+    "master/work/tasks/epochs.py",
+    "master/work/tasks/training_queue.py",
+    "master/work/tasks/windows.py",
+    "master/work/units.py",
+    "proto/faults.py",
+]
+"""Modules that the question for a task enters, and that a reader of its way may pass by."""
 
-def tables(title: str) -> list[Stops]:
-    """The (module, entry) pairs of each table under a heading."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    _, _, section = page.partition(f"\n## {title}\n")
-    parts = section.partition("\n## ")[0].split("| --- | --- | --- |")
-    return [ROW.findall(part) for part in parts[1:]]
+BESIDE_A_REPORT = [
+    "master/job/checkpoints/checkpoints.py",
+    "master/job/checkpoints/drains.py",
+    "master/job/moves/departures.py",
+    "master/job/moves/moves.py",
+    "master/job/updates.py",
+    "master/journal/records.py",
+    "master/journal/witnesses.py",
+    "master/work/accounts/known_pushes.py",
+    "master/work/accounts/lease_book.py",
+    "master/work/accounts/lease_copies.py",
+    "master/work/accounts/ledger.py",
+    "master/work/evaluation/evaluation.py",
+    "master/work/ids.py",
+    "master/work/phases.py",
+    "master/work/tasks/epochs.py",
+    "master/work/tasks/training_queue.py",
+    "master/work/units.py",
+    "proto/faults.py",
+]
 
 
 def check_that_they_are_there(stops: Stops) -> None:
@@ -62,34 +93,6 @@ def test_every_stop_of_a_task_is_there_and_neither_way_comes_back():
         assert len({module for module, _ in stops}) == len(stops)
 
 
-@contextmanager
-def traced(calls: Stops) -> Iterator[None]:
-    """Add to `calls` the functions of the master that this thread enters."""
-    root = Path(shoal.master.__file__).parent
-
-    def enter(frame, event, _):
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(root):
-            calls.append((f"master/{path.relative_to(root)}", frame.f_code.co_name))
-
-    sys.setprofile(enter)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-
-
-def check_that_it_is_gone(stops: Stops, question: Callable[[], object]) -> None:
-    """That a call of the master enters these stops in their order."""
-    calls: Stops = []
-    with traced(calls):
-        question()
-    left = iter(calls)
-    for stop in stops:
-        if stop[0].startswith("master/"):
-            assert stop in left, f"{stop} is not entered, or not in its place"
-
-
 def test_a_task_goes_its_way_as_the_page_says(tmp_path):
     journal = Journal(tmp_path / "journal", config())
     job = SharedJob(
@@ -98,13 +101,21 @@ def test_a_task_goes_its_way_as_the_page_says(tmp_path):
     handlers = MasterService(job).handlers()
     job.apply(lambda job, _: register(job, DataDescribed(training=(Source("t", 20),))))
     assert restored.members.workers[w(0)].state == ProcessState.ALIVE
-    asked, reported = tables("The way of a task")
-    replies = []
-    request = pb.GetTaskRequest(worker=0)
-    check_that_it_is_gone(asked, lambda: replies.append(handlers[methods.GET_TASK](request)))
-    task = replies[0].task
+    asked, reported = (
+        [stop for stop in way if stop[0].startswith("master/")]
+        for way in tables("The way of a task")
+    )
+    own = threading.current_thread().name
+    calls = defaultdict(list)
+    with traced(calls):
+        task = handlers[methods.GET_TASK](pb.GetTaskRequest(worker=0)).task
+    assert beside(calls[own], asked) == BESIDE_A_QUESTION
     assert task.kind == pb.TRAIN
     report = pb.ReportTaskRequest(worker=0, task=task.id, done=True, version=1)
-    check_that_it_is_gone(reported, lambda: handlers[methods.REPORT_TASK](report))
+    calls.clear()
+    with traced(calls):
+        handlers[methods.REPORT_TASK](report)
+    known = {module for module, _ in asked}
+    assert [each for each in beside(calls[own], reported) if each not in known] == BESIDE_A_REPORT
     assert restored.work.ledger.trained_once == task.range.end
     journal.close()

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shoal.client.checks import check_model
+from shoal.client.run.checks import check_model
 from shoal.config.job import JobConfig
 from shoal.data import RecordIOWriter
 from shoal.errors import UserError
-from shoal.worker import check
-from shoal.worker.module import load_module
+from shoal.worker.code.module import load_module
+from shoal.worker.inspect import check
 from tests.elasticdl.modules import MODULES
 from tests.jobs.running import run
 

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from shoal.checkpoints import arrow, export_schema, folders, manifests, schema
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints import folders
+from shoal.checkpoints.formats import arrow, export_schema, manifests, schema
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
@@ -31,18 +32,19 @@ from shoal.master.journal.records import Entry, Header
 from shoal.master.journal.segments import Segment
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.plane import hello, message
 from shoal.proto.plane.link import BrokenError, Link
 from shoal.proto.plane.server import request
 from shoal.proto.protocol import own_protocol
-from shoal.proto.routing import Routing
-from shoal.ps.checkpoint import cut, write_shard
-from shoal.ps.pushes import PushRegister
-from shoal.ps.tables import ServerModel
-from shoal.ps.unpack import ids_of_tables, unpack
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.model.unpack import ids_of_tables, unpack
+from shoal.ps.saved.checkpoint import cut, write_shard
 from shoal.ps.update_log.batches import packed, unpacked
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.records import BASE, ENTRY, read_records, record

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name, numbers
-from shoal.checkpoints.manifests import MANIFEST
+from shoal.checkpoints.formats.manifests import MANIFEST
 from shoal.checkpoints.storage import open_storage
-from shoal.client.processes import job_processes, kill_job
+from shoal.client.found.processes import job_processes, kill_job
 from shoal.config.job import JobConfig
 from shoal.master.journal import segments
 from shoal.master.journal.events import decode
@@ -22,9 +22,9 @@ from shoal.master.journal.reading import read
 from shoal.master.journal.segments import Segment
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.wire.transport import peer_name
 from shoal.security.identities import client_identity
 from shoal.seed import kinds
 from shoal.seed.pool import Pool, named_folder
@@ -38,8 +38,13 @@ HIDDEN = Path(__file__).with_name("hidden")
 of what it costs to start a worker."""
 # The command itself is forked, too, where the tests have seeds.
 kinds.KINDS["shoal"] = "command"
-kinds.IMPORTS["command"] = ("shoal.cli.main", "shoal.client.local", "shoal.data", "shoal.proto.rpc")
-kinds.LATER["command"] = ("shoal.checkpoints.found", "shoal.checkpoints.schema")
+kinds.IMPORTS["command"] = (
+    "shoal.cli.main",
+    "shoal.client.run.local",
+    "shoal.data",
+    "shoal.proto.channels.rpc",
+)
+kinds.LATER["command"] = ("shoal.checkpoints.found", "shoal.checkpoints.formats.schema")
 MODELS = {"export": "keras,savedmodel"}
 """What an export has besides tables and dense values, if nothing else is asked for."""
 IN_TERMINAL = """

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import shoal
-from shoal.client.display import LineDisplay
-from shoal.client.processes import job_processes
+from shoal.client.found.processes import job_processes
+from shoal.client.show.display import LineDisplay
 from tests.jobs.running import MODELS, ZOO, arguments_of, completed, run
 
 pytestmark = pytest.mark.job

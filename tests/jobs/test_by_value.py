@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shoal.client.processes import job_processes
+from shoal.client.found.processes import job_processes
 
 pytestmark = pytest.mark.job
 

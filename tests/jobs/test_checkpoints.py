@@ -60,7 +60,7 @@ def test_a_job_leaves_checkpoints_while_it_trains_and_at_its_end(numbered, tmp_p
     assert [each["number"] for each in ended.result["checkpoints"]["kept"]] == found
     assert ended.result["checkpoints"]["failed"] == 0
     last = Checkpoint(root, found[-1])
-    last.verify()
+    contents.verify(last)
     assert last.ledger["records"]["trained_once"] == 480
     assert counted(last) == applied(tmp_path / "out")
     assert f"newest number {found[-1]}, version 48" in ended.out

@@ -9,7 +9,7 @@ from pyarrow import csv
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import contents
-from shoal.checkpoints.folders import checkpoint_at
+from shoal.checkpoints.newest import checkpoint_at
 from tests.jobs.results import COUNTING, applied, model
 from tests.jobs.running import RunningJob, audited, resume, run
 

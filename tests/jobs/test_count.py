@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.chaos.count import Part, compare
-from shoal.chaos.count_job import INPUT, read_input
+from shoal.tools.chaos.count import Part, compare
+from shoal.tools.chaos.count_job import INPUT, read_input
 from tests.jobs.running import arguments_of, audited, completed
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from shoal.chaos.relay import Relay
 from shoal.proto import faults
+from shoal.tools.chaos.relay import Relay
 from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
 

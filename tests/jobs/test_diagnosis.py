@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from shoal.master.job.diagnosis import SMALL_SECONDS
+from shoal.master.job.view.diagnosis import SMALL_SECONDS
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from tests.jobs.running import RunningJob

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from shoal.master.kubeflow import URL
+from shoal.master.figures.kubeflow import URL
 from tests.jobs.running import ZOO, run
 from tests.master.api_server import Answers, served
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.base import temporary
-from shoal.client.processes import job_processes
+from shoal.client.found.processes import job_processes
 from tests.jobs.running import PATIENCE, RunningJob, arguments_of, until
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("own")]

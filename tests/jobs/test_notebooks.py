@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.client.processes import job_processes
+from shoal.client.found.processes import job_processes
 from tests.docs.pages import with_pages
 
 pytestmark = [pytest.mark.job, pytest.mark.slow, with_pages]

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from shoal.cli.main import main
 from tests.jobs.running import RunningJob
-from tests.worker.test_check import GOOD
+from tests.worker.inspect.test_check import GOOD
 
 pytestmark = [pytest.mark.job, pytest.mark.usefixtures("hidden_libraries")]
 

@@ -8,11 +8,11 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.chaos import faulty
-from shoal.chaos.faults import FAIL, OUTPUT, DisturbStorage, Target, When
-from shoal.client.processes import limit_files
+from shoal.client.found.processes import limit_files
 from shoal.config.job import JobConfig
 from shoal.proto import faults
+from shoal.tools.chaos import faulty
+from shoal.tools.chaos.faults import FAIL, OUTPUT, DisturbStorage, Target, When
 from tests.jobs.results import applied
 from tests.jobs.running import RunningJob, run, until
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shoal
-from shoal.client.display import LineDisplay
+from shoal.client.show.display import LineDisplay
 from shoal.proto import faults
 from tests.jobs.running import ZOO, RunningJob
 

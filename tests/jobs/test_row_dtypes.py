@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.checkpoints import contents
-from shoal.checkpoints.folders import checkpoint_at
+from shoal.checkpoints.newest import checkpoint_at
 from shoal.proto import faults
 from tests.jobs.results import model
 from tests.jobs.running import RunningJob, run

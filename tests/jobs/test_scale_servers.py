@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from shoal.client import asking
-from shoal.client.local_jobs import LocalJob
+from shoal.client.ask import asking
+from shoal.client.ask.local_jobs import LocalJob
 from shoal.errors import UserError
 from shoal.native.ids import slot_of
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from tests.jobs.results import SERIAL, applied, model
 from tests.jobs.running import RunningJob, audited, completed, resume, until
 

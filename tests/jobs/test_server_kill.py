@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.checkpoints.folders import newest_good
+from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.native import ids
 from shoal.proto import faults
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, audited, until
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chaos.faults import Kill, Leave, Scale, Target, When
-from shoal.chaos.watcher import Watcher
+from shoal.tools.chaos.faults import Kill, Leave, Scale, Target, When
+from shoal.tools.chaos.watcher import Watcher
 
 # tox tests the wheel, beside which the benchmarks are not.
 soak = pytest.importorskip("benchmarks.soak")

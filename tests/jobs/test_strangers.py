@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from shoal.chaos.relay import Relay
 from shoal.config.job import JobConfig
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import MASTER, ROLES, SERVER, WORKER
 from shoal.proto.permissions import CALLERS, permitted
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import arrays_address, peer_name
+from shoal.proto.wire.transport import arrays_address, peer_name
 from shoal.security.authority import Authority
 from shoal.security.identities import own_identity
+from shoal.tools.chaos.relay import Relay
 from tests.jobs.running import RunningJob, completed, until
 from tests.planted import LABEL, LABELS, PLANTED, row_of
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from shoal.config.job import JobConfig
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.code.module import load_module
 from shoal.worker.input.data import JobData
-from shoal.worker.module import load_module
 from tests.jobs.running import ZOO, run
 from tests.typed_data import ALL, GAP, filled, table
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import shoal
-from shoal.client.display import LineDisplay
+from shoal.client.show.display import LineDisplay
 from tests.jobs.running import ZOO, until
 
 pytestmark = pytest.mark.job

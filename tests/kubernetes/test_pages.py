@@ -8,11 +8,11 @@ import shutil
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from shoal.cluster.ports import METRICS_PORT
-from tests.dashboard.dashboards import Dashboard
 from tests.jobs.conftest import movielens as movielens
 from tests.kubernetes.conftest import kubectl
 from tests.kubernetes.jobs import Watched, held_job, until
 from tests.kubernetes.users import user as user
+from tests.tools.dashboard.dashboards import Dashboard
 
 NAME = "shown"
 TOKEN = "s3cret"

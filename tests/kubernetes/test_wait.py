@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import shoal as api
-from shoal.client.cluster_jobs import cluster_job
+from shoal.client.ask.cluster_jobs import cluster_job
 from tests.jobs.conftest import movielens as movielens
 from tests.kubernetes.image import IMAGE, PACKAGES_MOUNT, packages
 from tests.kubernetes.jobs import ZOO, Watched, left_of, until

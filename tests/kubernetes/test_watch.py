@@ -7,7 +7,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from shoal.cluster import manifests
-from shoal.master.job.launcher import Exited, Started, Waiting
+from shoal.master.job.members.launcher import Exited, Started, Waiting
 from shoal.master.launchers.pod_launcher import PodLauncher
 from shoal.master.work.ids import Start, WorkerId
 from tests.kubernetes.conftest import SECONDS, kubectl

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from shoal.master.work import lease_book
+from shoal.master.work.accounts import lease_book
 from tests.master.decided import by_events_alone
 
 PATIENCE = 60.0

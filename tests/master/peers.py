@@ -27,8 +27,9 @@ from pathlib import Path
 from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.master.work.ids import Start
-from shoal.proto import methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
 from shoal.proto.protocol import own_protocol
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.config.job import JobConfig
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import Assignment, ConfirmServers, FenceWorker, StartProcess
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import Event, RecordedJob
 from shoal.master.journal.resume import merged
-from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.phases import Phase

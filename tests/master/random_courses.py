@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from shoal.config.job import JobConfig
+from shoal.master.calls.server_work import _begin_move
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import (
     Instruction,
     MoveSlots,
@@ -12,12 +14,10 @@ from shoal.master.job.instructions import (
     TakeCheckpoint,
     TerminateProcess,
 )
-from shoal.master.job.kept_checkpoints import Taken
-from shoal.master.job.members import ProcessState
-from shoal.master.job.moves import Moving
+from shoal.master.job.members.members import ProcessState
+from shoal.master.job.moves.moves import Moving
 from shoal.master.journal.events import Event, RecordedJob
-from shoal.master.server_work import _begin_move
-from shoal.master.work.applied import LastPush
+from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.phases import Phase
 from shoal.proto import shoal_pb2 as pb

@@ -23,11 +23,11 @@ from shoal.master.job.instructions import (
     KillProcess,
     StartProcess,
 )
-from shoal.master.job.members import ProcessState
+from shoal.master.job.members.members import ProcessState
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import Event, RecordedJob
 from shoal.master.work import outcomes
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.phases import Phase

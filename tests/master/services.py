@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shoal.master.calls.found_ids import FoundIds
+from shoal.master.calls.slot_loads import SlotLoads
+from shoal.master.calls.stacks import Stacks
 from shoal.master.client_service import ClientService
-from shoal.master.found_ids import FoundIds
 from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
-from shoal.master.slot_loads import SlotLoads
-from shoal.master.stacks import Stacks
-from shoal.proto import serving
+from shoal.proto.channels import serving
 
 
 def handlers_of(

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from shoal.config.job import JobConfig
 from shoal.master.job.job import Job
-from shoal.master.job.launcher import Exited
+from shoal.master.job.members.launcher import Exited
 from shoal.master.work import outcomes
-from shoal.master.work.applied import LastPush
+from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.ids import ServerId, Start, WorkerId
 from shoal.master.work.phases import Phase
-from shoal.master.work.tasks import TaskBoard
+from shoal.master.work.tasks.tasks import TaskBoard
 from shoal.master.work.units import Source, Task, TaskIds
 
 units = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 3)), max_size=3).map(tuple)

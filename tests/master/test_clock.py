@@ -21,23 +21,23 @@ STAMPS = {
     ("master/journal/journal.py", "time.time"),
     ("master/__main__.py", "time.time"),
     # In metrics.csv and the files for TensorBoard, for people.
-    ("master/recorder.py", "time.time"),
-    ("master/tensorboard.py", "time.time"),
+    ("master/figures/recorder.py", "time.time"),
+    ("master/figures/tensorboard.py", "time.time"),
     # The first number of a question for stacks, other than those of a master before this one.
-    ("master/stacks.py", "time.time_ns"),
+    ("master/calls/stacks.py", "time.time_ns"),
     # In the Lease of a job on Kubernetes, for people: masters judge by their own monotonic clock.
     ("master/cluster/lease_keeper.py", "datetime.now"),
     # In the Events of a job on Kubernetes, for people.
     ("master/cluster/job_events.py", "datetime.now"),
     # In the status of a TrainJob of Kubeflow, for people.
-    ("master/kubeflow.py", "datetime.now"),
+    ("master/figures/kubeflow.py", "datetime.now"),
     # How long a Job has run, which Kubernetes counts from its own time of day: a failed Job is
     # given seconds more than that, and nothing of it but its end depends on them.
     ("master/cluster/masters_job.py", "datetime.now"),
     # When masters of a Job have started, in its annotations: no clock of one process knows that.
     ("master/cluster/job_end.py", "datetime.now"),
     # Whether a certificate has expired, to say so after it was refused.
-    ("proto/handshakes.py", "datetime.now"),
+    ("proto/wire/handshakes.py", "datetime.now"),
     # In the manifest of a checkpoint, for people.
     ("shoal/checkpoints/folders.py", "time.time"),
 }

@@ -29,8 +29,8 @@ LIBRARIES = ("np", "numpy", "math")
 
 ALLOWED = {
     # Bytes of measured memory, which are compared with a limit. No event has them.
-    ("job/memory_forecast.py", "log"),
-    ("job/memory_forecast.py", "pow"),
+    ("job/scaling/memory_forecast.py", "log"),
+    ("job/scaling/memory_forecast.py", "pow"),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 from shoal.base import temporary
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
-from shoal.client.claim import reclaimed
+from shoal.client.found.claim import reclaimed
 from shoal.errors import (
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,
@@ -160,7 +160,7 @@ def resumable(folder):
 
 
 WITH_A_LOOK = """
-from shoal.client.claim import is_locked
+from shoal.client.found.claim import is_locked
 remove = master.temporary.remove
 
 def looked(folder):

@@ -11,7 +11,7 @@ def test_metric_states_cost_the_master_what_an_evaluation_counts():
     """As sums of tasks come in, and as the message that a worker gets of them."""
     counted, in_parts, as_message = told_by("""
 import numpy as np
-from shoal.master.work.evaluation import MergedStates
+from shoal.master.work.evaluation.evaluation import MergedStates
 share_heaps()
 
 def states(records):

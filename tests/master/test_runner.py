@@ -15,7 +15,7 @@ import pytest
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
 from shoal.master.job.job import Job
-from shoal.master.job.launcher import Started
+from shoal.master.job.members.launcher import Started
 from shoal.master.job.server_lifecycle import ServerLifecycle
 from shoal.master.launchers.processes import ProcessLauncher
 from shoal.master.result import result_of
@@ -23,11 +23,12 @@ from shoal.master.runner import Runner
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId, WorkerId
 from shoal.master.work.phases import Phase
-from shoal.proto import faults, methods, rpc, serving
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
 from shoal.proto.protocol import own_protocol
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from tests.master.peers import command
 from tests.master.services import handlers_of
 from tests.master.strategies import config
@@ -212,7 +213,7 @@ def _killed_twice(run, stalled):
 
 
 def test_a_second_failure_is_followed_by_a_pause(run, stalled, monkeypatch):
-    monkeypatch.setattr("shoal.master.job.restarts.FIRST_PAUSE_SECONDS", 0.25)
+    monkeypatch.setattr("shoal.master.job.members.restarts.FIRST_PAUSE_SECONDS", 0.25)
     job = _killed_twice(run, stalled)
     assert job.pid_of(WorkerId(1))
     job.runner.request_stop("enough")
@@ -223,8 +224,8 @@ def test_a_second_failure_is_followed_by_a_pause(run, stalled, monkeypatch):
 
 def test_a_worker_that_is_not_wanted_any_more_ends_in_its_pause(run, stalled, monkeypatch):
     """Others go on meanwhile, and so does the job."""
-    monkeypatch.setattr("shoal.master.job.restarts.FIRST_PAUSE_SECONDS", 1e6)
-    monkeypatch.setattr("shoal.master.job.restarts.LONGEST_PAUSE_SECONDS", 1e6)
+    monkeypatch.setattr("shoal.master.job.members.restarts.FIRST_PAUSE_SECONDS", 1e6)
+    monkeypatch.setattr("shoal.master.job.members.restarts.LONGEST_PAUSE_SECONDS", 1e6)
     job = _killed_twice(run, stalled)
     member = job.job.members.workers[WorkerId(1)]
     look = job.runner.job.apply

@@ -8,7 +8,7 @@ import pytest
 from shoal.base.job_folder import JobFolder
 from shoal.base.job_logs import keep_log
 from shoal.master import client_service, service
-from shoal.master.job.status import status_message
+from shoal.master.job.view.status import status_message
 from shoal.master.journal.events import RecordedJob
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed

@@ -7,7 +7,7 @@ import pytest
 from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import NAME, TrainedList, trained_list
 from shoal.master.data_index import DataIndex
-from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.shared_job import SharedJob
 from shoal.master.trained import keep_trained
 from shoal.master.work.outcomes import DataDescribed, Done

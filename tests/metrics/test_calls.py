@@ -5,10 +5,11 @@ import pytest
 
 from shoal.metrics.calls import Calls
 from shoal.metrics.durations import BOUNDS
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from shoal.ps.service import ParameterServer
 from tests.jobs.running import until
 from tests.ps.caller import Caller

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from shoal.metrics.families import BUCKETS, histogram
-from shoal.proto.distribution import Distribution
+from shoal.proto.values.distribution import Distribution
 
 
 class One:

@@ -8,10 +8,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from shoal.client.examples import examples
+from shoal.client.run.examples import examples
 from shoal.config.job import JobConfig
 from shoal.data import open_reader
-from shoal.data.analysis import analyze
+from shoal.data.samples.analysis import analyze
 from shoal.model_zoo.census import prepare as census
 from shoal.model_zoo.criteo import prepare as criteo
 from shoal.model_zoo.digits import prepare as digits
@@ -19,13 +19,13 @@ from shoal.model_zoo.iris import prepare as iris
 from shoal.model_zoo.movielens import prepare as movielens
 from shoal.model_zoo.movielens_1m import prepare as movielens_1m
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.code.keras_internals import noting_crossentropies
+from shoal.worker.code.module import load_module
 from shoal.worker.input.data import JobData
-from shoal.worker.keras_internals import noting_crossentropies
 from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.silent_mistakes import of_data, of_loss
-from shoal.worker.module import load_module
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from tests.prepared import prepared_once
 
 pytestmark = pytest.mark.slow

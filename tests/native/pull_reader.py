@@ -14,10 +14,10 @@ from shoal.native.answering import FLAGS, Answerer
 from shoal.native.dense import DenseBlock
 from shoal.native.moments import Moments
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.plane.message import ANSWER, PREFIX_BYTES, parse, prefix
+from shoal.proto.wire import frames
 from tests.native.strategies import store
 
 KIND, PUSH, DIMS, VERSION = 2, 3, (2, 3), 7

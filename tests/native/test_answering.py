@@ -14,11 +14,11 @@ from shoal.native.answering import FLAGS, Answerer
 from shoal.native.dense import DenseBlock
 from shoal.native.moments import Moments
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.plane.link import Link
 from shoal.proto.plane.message import ANSWER, prefix
+from shoal.proto.wire import frames
 from tests.fuzz.mutations import mutated
 from tests.native.pull_reader import PullReader, seeds
 from tests.native.strategies import store

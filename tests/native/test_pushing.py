@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from shoal.native.pushes import PushRecord
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.wire import frames
 from tests.native.test_answering import DIM, KIND, PUSH, Served, request
 from tests.native.test_concurrency import together
 

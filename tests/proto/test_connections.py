@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.circuit import Circuit
+from shoal.proto.channels import serving
+from shoal.proto.channels.circuit import Circuit
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.proto.frames import Pieces
-from shoal.proto.open_files import allow_open_files
 from shoal.proto.plane import client, hello, link, server
 from shoal.proto.plane.client import Pool
-from shoal.proto.transport import arrays_address
+from shoal.proto.wire.frames import Pieces
+from shoal.proto.wire.open_files import allow_open_files
+from shoal.proto.wire.transport import arrays_address
 from tests.ps.caller import Caller
 from tests.ways import Way
 
@@ -32,9 +33,10 @@ SERVER = """
 import json, resource, sys, threading
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (%d, most))
-from shoal.proto import methods, serving
+from shoal.proto import methods
+from shoal.proto.channels import serving
 from shoal.proto.memory import keep_freed_memory
-from shoal.proto.open_files import allow_open_files
+from shoal.proto.wire.open_files import allow_open_files
 from shoal.proto.plane import hello, server as plane
 allow_open_files()
 keep_freed_memory()

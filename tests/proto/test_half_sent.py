@@ -8,18 +8,20 @@ import grpc
 import numpy as np
 import pytest
 
-from shoal.chaos.half_sent import HalfSent
-from shoal.proto import methods, receiving, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
+from shoal.proto.channels import serving
 from shoal.proto.errors import STATUS_CODES, WireError
-from shoal.proto.frames import Pieces
 from shoal.proto.plane import server as plane
 from shoal.proto.plane.client import Pool
 from shoal.proto.plane.link import BrokenError, LateError
 from shoal.proto.plane.message import REFUSAL, prefix
-from shoal.proto.transport import CHANNEL_OPTIONS, PEER_METADATA
 from shoal.proto.watch import Watch
+from shoal.proto.wire import receiving
+from shoal.proto.wire.frames import Pieces
+from shoal.proto.wire.transport import CHANNEL_OPTIONS, PEER_METADATA
+from shoal.tools.chaos.half_sent import HalfSent
 
 NAME = "job/ps-0"
 THREADS = 8

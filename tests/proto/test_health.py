@@ -4,7 +4,8 @@ import threading
 
 import grpc
 
-from shoal.proto import serving, transport
+from shoal.proto.channels import serving
+from shoal.proto.wire import transport
 from tests.waiting import until
 
 

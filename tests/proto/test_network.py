@@ -7,12 +7,14 @@ import time
 
 import pytest
 
-from shoal.chaos.relay import Relay
-from shoal.proto import methods, serving, transport
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.circuit import Circuit
+from shoal.proto.channels import serving
+from shoal.proto.channels.circuit import Circuit
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError
 from shoal.proto.faults import target_file
+from shoal.proto.wire import transport
+from shoal.tools.chaos.relay import Relay
 
 PATIENCE = 60.0
 READY = pb.ReadyRequest()

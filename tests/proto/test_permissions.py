@@ -16,8 +16,9 @@ import grpc
 import numpy as np
 import pytest
 
-from shoal.proto import frames, methods, permissions, rpc, serving
+from shoal.proto import methods, permissions
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import CLIENT, MASTER, ROLES, SERVER, WORKER, Caller
 from shoal.proto.methods import Method
@@ -28,7 +29,8 @@ from shoal.proto.plane.link import Link
 from shoal.proto.plane.message import HELLO, PREFIX_BYTES, PROOF, REFUSAL, prefix
 from shoal.proto.protocol import own_protocol
 from shoal.proto.seldom import Seldom
-from shoal.proto.transport import ARRAYS_PORT, arrays_address, peer_name
+from shoal.proto.wire import frames
+from shoal.proto.wire.transport import ARRAYS_PORT, arrays_address, peer_name
 from shoal.security.authority import Authority
 
 TOKEN = "token"
@@ -489,7 +491,8 @@ import sys, threading
 from pathlib import Path
 import shoal.ROLE
 from shoal.proto.identity import Caller, Identity
-from shoal.proto import methods, serving
+from shoal.proto import methods
+from shoal.proto.channels import serving
 identity = Identity.load(Path(sys.argv[1]), Caller("j1", "ps", 0))
 server, port = serving.serve({methods.PUSH: bytes}, "127.0.0.1:0", 1, "", identity)
 print(port, flush=True)

@@ -8,13 +8,14 @@ import time
 import grpc
 import pytest
 
-from shoal.proto import methods, permissions, serving
+from shoal.proto import methods, permissions
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.plane import message, server
 from shoal.proto.plane.hello import own_protocol
 from shoal.proto.plane.link import BrokenError, Link
 from shoal.proto.seldom import Seldom
-from shoal.proto.transport import ARRAYS_PORT, PEER_METADATA, peer_name
+from shoal.proto.wire.transport import ARRAYS_PORT, PEER_METADATA, peer_name
 from shoal.security.authority import Authority
 
 TOKEN = "5ecre7-t0ken-of-the-job"

@@ -4,8 +4,9 @@ import numpy as np
 
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.wire import frames
 
 SGD = OptimizerSpec("sgd").to_json()
 

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.checkpoints import manifests
-from shoal.checkpoints.export_schema import EXPORT_FORMAT
+from shoal.checkpoints.formats import manifests
+from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.storage import LocalStorage
 from tests.ps.caller import SGD

@@ -13,15 +13,15 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
-from shoal.ps.beginning import Beginning
-from shoal.ps.checkpoint import cut, write_shard
-from shoal.ps.gradients import Gradients
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.restoring import restore
-from shoal.ps.saved_rows import SavedRows
-from shoal.ps.tables import ServerModel
+from shoal.proto.values.routing import Routing
+from shoal.ps.model.gradients import Gradients
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.saved.beginning import Beginning
+from shoal.ps.saved.checkpoint import cut, write_shard
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.restoring import restore
+from shoal.ps.saved.saved_rows import SavedRows
 
 IDS = np.arange(-3000, 3000, dtype=np.int64) * 9973
 SIZE, STATE = 11, 3

@@ -15,11 +15,13 @@ from shoal.checkpoints.storage import LocalStorage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames, methods, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing, slice_of
-from shoal.ps.recovery import Sources
+from shoal.proto.values.routing import Routing, slice_of
+from shoal.proto.wire import frames
+from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.peer_sink import PeerSink

@@ -4,9 +4,10 @@ import queue
 import re
 import time
 
-from shoal.proto import faults, methods, rpc, serving
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import Routing
+from shoal.proto.channels import rpc, serving
+from shoal.proto.values.routing import Routing
 from tests.ps.processes import log_of, start_server, write_job
 
 PATIENCE = 120.0

@@ -12,11 +12,11 @@ from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.saved import open_saved
 from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.missing_rows import missing_row
-from shoal.proto.routing import Routing
-from shoal.ps.beginning import Beginning
-from shoal.ps.progress import Progress
-from shoal.ps.saved_rows import SavedRows
+from shoal.proto.values.missing_rows import missing_row
+from shoal.proto.values.routing import Routing
+from shoal.ps.saved.beginning import Beginning
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.saved_rows import SavedRows
 from tests.examples import examples
 from tests.native.strategies import any_id
 from tests.ps.groups import Group, counted, restored, spec

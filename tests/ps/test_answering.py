@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from shoal.metrics.calls import Calls
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
-from shoal.proto import faults, frames, methods, rpc, serving
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
 from shoal.proto.plane import server as plane
 from shoal.proto.plane.client import Pool
 from shoal.proto.plane.link import BrokenError
 from shoal.proto.plane.message import REFUSAL, prefix
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.ps.service import ParameterServer
 from tests.fuzz.mutations import mutated
 from tests.native.strategies import any_id

@@ -13,22 +13,24 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from shoal.checkpoints import contents, folders
-from shoal.checkpoints.folders import Checkpoint, begin, newest_good, numbers
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.folders import Checkpoint, begin, numbers
+from shoal.checkpoints.formats.manifests import CheckpointError
+from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.config.job import JobConfig
-from shoal.master.servers import Place, ServerConnections
-from shoal.master.take_checkpoint import CheckpointTaker, TakingError
+from shoal.master.calls.servers import Place, ServerConnections
+from shoal.master.calls.take_checkpoint import CheckpointTaker, TakingError
 from shoal.master.work.ids import ServerId
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
-from shoal.ps import checkpoint
+from shoal.proto.values.routing import Routing
+from shoal.ps.model.pushes import PushRegister
 from shoal.ps.ownership import Ownership
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.restoring import restore
+from shoal.ps.saved import checkpoint
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.restoring import restore
 from shoal.ps.shards import Shards
 from tests.ps.groups import IDS, Group, restored
 
@@ -223,7 +225,7 @@ CUT_WHILE_READ = """
 import os, sys
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.manifests import CheckpointError
+from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.storage import LocalStorage
 found = Checkpoint(LocalStorage(sys.argv[1]), 1)
 pieces = contents.table_pieces(found, 0, 0)

@@ -6,20 +6,20 @@ import pytest
 from shoal.checkpoints.folders import Checkpoint, begin, complete
 from shoal.checkpoints.storage import open_storage
 from shoal.native import ids as native_ids
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.routing import SLOTS, Routing
-from shoal.ps.checkpoint import cut, write_shard
-from shoal.ps.lifecycle import share_of
-from shoal.ps.progress import Progress
-from shoal.ps.pushes import PushRegister
-from shoal.ps.recovery import Sources
-from shoal.ps.restoring import restore
-from shoal.ps.saved_rows import SavedRows
+from shoal.proto.values.routing import SLOTS, Routing
+from shoal.proto.wire import frames
+from shoal.ps.model.lifecycle import share_of
+from shoal.ps.model.pushes import PushRegister
+from shoal.ps.model.tables import ServerModel
+from shoal.ps.saved.checkpoint import cut, write_shard
+from shoal.ps.saved.progress import Progress
+from shoal.ps.saved.recovery import Sources
+from shoal.ps.saved.restoring import restore
+from shoal.ps.saved.saved_rows import SavedRows
 from shoal.ps.service import ParameterServer
-from shoal.ps.tables import ServerModel
 from shoal.ps.update_log.replay import from_beginning
-from tests.ps.test_lifecycle import Server, spec
+from tests.ps.model.test_lifecycle import Server, spec
 
 IDS = np.arange(6000, dtype=np.int64)
 FEW = np.where(np.arange(SLOTS) < 3000, 0, 1).astype(np.uint16)

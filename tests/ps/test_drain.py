@@ -2,8 +2,9 @@
 
 import pytest
 
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.errors import WireError
 from shoal.ps.drain import SPARE_SECONDS, drain
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from shoal.client.explaining import explained
+from shoal.client.ask.explaining import explained
 from shoal.native.ids import slot_of
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from shoal.ps.found_ids import find_id
-from shoal.ps.tables import ServerModel
+from shoal.ps.model.tables import ServerModel
 from tests.ps.groups import spec
 
 

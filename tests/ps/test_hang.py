@@ -10,10 +10,12 @@ import pytest
 
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
-from shoal.proto import faults, frames, methods, rpc, serving
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing, slice_of
+from shoal.proto.values.routing import Routing, slice_of
+from shoal.proto.wire import frames
 from tests.ps.caller import model_spec
 from tests.ps.logged import DIM, SIZE, STATE
 from tests.ps.processes import start_server, write_job

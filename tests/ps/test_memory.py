@@ -41,7 +41,7 @@ print(json.dumps(sizes))
 def test_a_server_keeps_little_of_each_worker_and_nothing_of_those_that_were_replaced():
     """Nobody counts it: ten thousand workers are 2 MB."""
     first, later = told_by("""
-from shoal.ps.pushes import PushRegister
+from shoal.ps.model.pushes import PushRegister
 WORKERS = 50_000
 register = PushRegister()
 

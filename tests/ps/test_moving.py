@@ -5,18 +5,20 @@ import threading
 import numpy as np
 import pytest
 
-from shoal.master.move_slots import MovingError, Servers, SlotMover
-from shoal.master.servers import Place, ServerConnections
+from shoal.master.calls.move_slots import MovingError, Servers, SlotMover
+from shoal.master.calls.servers import Place, ServerConnections
 from shoal.master.work.ids import ServerId
 from shoal.native.ids import slot_of
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import CallError, WireError
-from shoal.proto.routing import Routing
-from shoal.proto.rpc import Connection
-from shoal.ps import moved_rows, rows, service
-from shoal.ps.tables import ServerModel
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
+from shoal.ps import moved_rows, service
+from shoal.ps.model import rows
+from shoal.ps.model.tables import ServerModel
 from tests.ps.caller import Caller, model_spec
 from tests.waiting import until
 

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from shoal.checkpoints.folders import begin, complete
-from shoal.master.move_slots import MovingError, Servers, SlotMover
-from shoal.master.servers import Place, ServerConnections
+from shoal.master.calls.move_slots import MovingError, Servers, SlotMover
+from shoal.master.calls.servers import Place, ServerConnections
 from shoal.master.work.ids import ServerId
 from shoal.native.ids import slot_of
-from shoal.proto import faults, frames, methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing, holder_index, slice_of
-from shoal.proto.rpc import Connection
-from shoal.ps.checkpoint import cut, write_shard
+from shoal.proto.values.routing import Routing, holder_index, slice_of
+from shoal.proto.wire import frames
+from shoal.ps.saved.checkpoint import cut, write_shard
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.moved_sink import MovedSink

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shoal.proto import faults, frames, methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.ps.push_samples import PushSamples
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import RECORD_BYTES

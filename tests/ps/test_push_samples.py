@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.errors import WireError
-from shoal.proto.norms import BOUNDS
-from shoal.proto.routing import Routing
+from shoal.proto.values.norms import BOUNDS
+from shoal.proto.values.routing import Routing
 from shoal.ps.metrics import SampleMetrics
 from shoal.ps.push_samples import HotIds, PushSamples
 from shoal.ps.service import ParameterServer

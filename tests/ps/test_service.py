@@ -7,11 +7,12 @@ import pytest
 
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.ps.service import ParameterServer
 from tests.ps.caller import Caller, model_spec
 
@@ -185,7 +186,7 @@ def test_the_age_of_what_a_push_was_computed_from_is_the_time_since_its_pull(rea
     header, _ = ready.pull([1])
     assert before <= header.time <= time.monotonic()  # the server's clock, in this process
     times, now = (100.0, 100.25), 100.5
-    monkeypatch.setattr("shoal.ps.tables.time.monotonic", lambda: now)
+    monkeypatch.setattr("shoal.ps.model.tables.time.monotonic", lambda: now)
     for worker, pulled in zip((1, 2), times, strict=True):
         ready.push([1], np.zeros((1, 3)), worker=worker, pulled_time=pulled)
     age = ready.connection.call(methods.STATUS, pb.ServerStatusRequest()).age

@@ -10,13 +10,14 @@ import grpc
 import numpy as np
 import pytest
 
-from shoal.chaos import faulty
-from shoal.chaos.faults import CHECKPOINTS, FAIL
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
-from shoal.ps.recovery import RegisteredWorkers
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
+from shoal.ps.saved.recovery import RegisteredWorkers
+from shoal.tools.chaos import faulty
+from shoal.tools.chaos.faults import CHECKPOINTS, FAIL
 from tests.ps.groups import IDS, Group, spec
 from tests.ps.restoring_server import PATIENCE, Restoring
 

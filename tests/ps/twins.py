@@ -9,10 +9,11 @@ from shoal.native import ids as native_ids
 from shoal.native import values
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 

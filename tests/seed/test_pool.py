@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.client.processes import job_processes, kill_job
+from shoal.client.found.processes import job_processes, kill_job
 from shoal.errors import UserError
 from shoal.seed import pool, starting
 from shoal.seed.kinds import KINDS, SERVING, seed_name

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shoal.worker.code.module import load_module
 from shoal.worker.model.model import ServedModel
-from shoal.worker.module import load_module
 from shoal.worker.outputs.first_rows import write_first_rows
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from tests.worker.exported import Exports
 from tests.worker.networks import CONFIG, LABELS_SPEC, SPEC, network, served_embedding
 

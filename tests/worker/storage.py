@@ -1,6 +1,6 @@
 """Patience with storage, as a worker has it."""
 
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.storage_patience import StoragePatience
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shoal.config.job import JobConfig
-from shoal.worker import check
-from tests.worker.test_check import GOOD
+from shoal.worker.inspect import check
+from tests.worker.inspect.test_check import GOOD
 
 pytestmark = pytest.mark.slow
 

@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.data.opening import open_reader
-from shoal.data.storage import reporting
+from shoal.data.places.storage import reporting
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker import storage_patience
+from shoal.worker.code.module import user_code
 from shoal.worker.input.feed import TRAINING, InputPipeline
 from shoal.worker.loop import failure_of
-from shoal.worker.module import user_code
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.storage_patience import StorageAwayError
 from tests.worker.conftest import MODULE
 from tests.worker.storage import patience
@@ -53,8 +53,8 @@ class Flaky(fsspec.AbstractFileSystem):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr("shoal.proto.backoff.STORAGE_FIRST", 0.001)
-    monkeypatch.setattr("shoal.proto.backoff.STORAGE_LIMIT", 0.01)
+    monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_FIRST", 0.001)
+    monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_LIMIT", 0.01)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])

@@ -9,9 +9,10 @@ from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
-from shoal.proto import methods, rpc, serving
-from shoal.worker.heartbeat import Heartbeat
-from shoal.worker.progress import Progress
+from shoal.proto import methods
+from shoal.proto.channels import rpc, serving
+from shoal.worker.reports.heartbeat import Heartbeat
+from shoal.worker.reports.progress import Progress
 from shoal.worker.tasks import TaskClient, TrainingTasks
 from tests.master.strategies import config, register, w
 

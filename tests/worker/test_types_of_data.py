@@ -10,9 +10,9 @@ from shoal.config.job import JobConfig
 from shoal.data.frames import is_path, write_data
 from shoal.data.shaped import MASK
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker import check
+from shoal.worker.code.module import load_module
 from shoal.worker.input.data import JobData
-from shoal.worker.module import load_module
+from shoal.worker.inspect import check
 from tests.typed_data import FORMS, GAP, NUMBERS, TEXTS, filled, parts, table
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shoal.config.job import JobConfig
-from shoal.worker import check
+from shoal.worker.inspect import check
 from tests.wrong.data import LATE, csv
 from tests.wrong.modules import LATE as LATE_MODULES
 from tests.wrong.modules import MODULE, RAISE

@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterator
 from typing import Generic, TypeVar
 
 from shoal.errors import Error
-from shoal.worker.module import as_exception
-from shoal.worker.progress import Progress
+from shoal.worker.code.module import as_exception
+from shoal.worker.reports.progress import Progress
 
 Item = TypeVar("Item")
 

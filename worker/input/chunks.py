@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from shoal.data.columns import ListColumn
+from shoal.worker.code.tensors import tensor_of
 from shoal.worker.input.stacking import stacked
-from shoal.worker.tensors import tensor_of
 
 
 def tensors_of(columns: dict[str, Any]) -> dict[str, Any]:

@@ -12,19 +12,20 @@ from functools import partial
 from typing import TypeVar
 
 from shoal.base.shuffling import by_numbers
-from shoal.checkpoints.trained import only_new, read_trained
-from shoal.config.event_time import EventTime
+from shoal.checkpoints.continued import read_trained
+from shoal.checkpoints.trained import only_new
+from shoal.config.groups.event_time import EventTime
 from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
-from shoal.data.index_folder import IndexFolder
-from shoal.data.index_store import IndexStore, Known
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.opening import open_reader
+from shoal.data.places.index_folder import IndexFolder
+from shoal.data.places.index_store import IndexStore, Known
 from shoal.data.reader import DataReader, Source
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
 from shoal.worker.input.shuffling import Shuffled
-from shoal.worker.module import UserModule, user_code
 from shoal.worker.storage_patience import StoragePatience
 
 Result = TypeVar("Result")

@@ -1,7 +1,7 @@
 """The event times of records (--event-time), and the one of each batch.
 
 Owns which unit a column counts in, what its values may be, and the median. The flag's form is
-config/event_time.py's; which clock the times drive is ps/clock.py's.
+config/groups/event_time.py's; which clock the times drive is ps/forgetting/clock.py's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.config.event_time import FLAG, MICROSECONDS, EventTime
+from shoal.config.groups.event_time import FLAG, MICROSECONDS, EventTime
 from shoal.data.reader import DataReader, check_columns
 from shoal.errors import UserError
 

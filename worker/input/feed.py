@@ -16,20 +16,20 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from shoal.config.event_time import EventTime
+from shoal.config.groups.event_time import EventTime
 from shoal.data.columns import minibatches, read_columns, records_in
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import CHUNK_ROWS, DataReader, Metadata, check_columns
-from shoal.data.samples import blank, sample_columns, typed_columns
+from shoal.data.samples.samples import blank, sample_columns, typed_columns
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
+from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.input.event_times import EventTimes, Int64, RangeTimes
 from shoal.worker.input.shuffling import Shuffled, ShuffledRecords
 from shoal.worker.input.transformations import makes_batches, misaligned, refusal, used_columns
-from shoal.worker.module import UserModule, user_code
 from shoal.worker.storage_patience import StoragePatience
 
 TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"

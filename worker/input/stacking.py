@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from shoal.native.arrays import aligned_empty
-from shoal.worker.tensors import SHARED, tensor_of
+from shoal.worker.code.tensors import SHARED, tensor_of
 
 Packs = dict[str, tuple[str, ...]]
 """Names of the columns that an operation stacks, by the operation's name."""

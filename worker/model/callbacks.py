@@ -16,9 +16,9 @@ from shoal import callbacks as ours
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.keras_internals import is_keras_own
-from shoal.worker.model.optimizers import ServedOptimizers
-from shoal.worker.module import UserModule, user_code
+from shoal.worker.code.keras_internals import is_keras_own
+from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.model.learning.optimizers import ServedOptimizers
 
 UPWARDS = ("acc", "auc", "precision", "recall", "f1", "fmeasure")
 DOWNWARDS = ("loss", "error", "mse", "mae", "rmse", "entropy")

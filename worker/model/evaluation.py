@@ -18,16 +18,16 @@ import tensorflow as tf
 from shoal.errors import UserError
 from shoal.model_metrics import GroupAUC
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.metric_states import check_size
+from shoal.proto.values.metric_states import check_size
 from shoal.worker.attribution import attributing
+from shoal.worker.code.keras_internals import is_keras_own, masks_of, note_masks
+from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.input.batch import Batch
-from shoal.worker.keras_internals import is_keras_own, masks_of, note_masks
 from shoal.worker.model.broadcasting import pairs_all
 from shoal.worker.model.conversion import converted
-from shoal.worker.model.losses import of_one_rank, output_name, part_of
+from shoal.worker.model.learning.losses import of_one_rank, output_name, part_of
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
-from shoal.worker.module import UserModule, user_code
 
 LOSS = "loss"
 

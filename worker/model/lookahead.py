@@ -14,7 +14,7 @@ from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import read_ahead
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 
 
 def pulled_ahead(

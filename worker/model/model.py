@@ -23,22 +23,25 @@ from shoal.checkpoints.saved import dense_value
 from shoal.config.job import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
+from shoal.worker.code.keras_internals import compiled_with
+from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.tensors import tensor_of
 from shoal.worker.input.batch import Batch
-from shoal.worker.keras_internals import compiled_with
-from shoal.worker.model import accumulation
 from shoal.worker.model.callbacks import Callbacks
-from shoal.worker.model.finite import FiniteCheck
+from shoal.worker.model.embeddings.given_weights import taking_weights
+from shoal.worker.model.embeddings.id_trace import IdTrace
+from shoal.worker.model.embeddings.initial_rows import given_rows, gives_all_rows, gives_rows
+from shoal.worker.model.embeddings.keras_embeddings import tables_above
+from shoal.worker.model.embeddings.keras_rs_tables import check_tables, explaining_configs
+from shoal.worker.model.embeddings.lookups import RecordLookup, Refusals
+from shoal.worker.model.embeddings.random_numbers import reseed
+from shoal.worker.model.embeddings.table_options import check_lifecycle, chosen_options
 from shoal.worker.model.flat import FlatVariables
-from shoal.worker.model.given_weights import taking_weights
-from shoal.worker.model.id_trace import IdTrace
-from shoal.worker.model.initial_rows import given_rows, gives_all_rows, gives_rows
-from shoal.worker.model.keras_embeddings import tables_above
-from shoal.worker.model.keras_rs_tables import check_tables, explaining_configs
-from shoal.worker.model.lookups import RecordLookup, Refusals
-from shoal.worker.model.losses import Losses
-from shoal.worker.model.optimizers import ServedOptimizers
-from shoal.worker.model.random_numbers import reseed
-from shoal.worker.model.sample_weights import ClassWeights
+from shoal.worker.model.learning import accumulation
+from shoal.worker.model.learning.finite import FiniteCheck
+from shoal.worker.model.learning.losses import Losses
+from shoal.worker.model.learning.optimizers import ServedOptimizers
+from shoal.worker.model.learning.sample_weights import ClassWeights
 from shoal.worker.model.specification import model_spec
 from shoal.worker.model.step_errors import explained
 from shoal.worker.model.steps import CompiledSteps, StepInputs
@@ -49,14 +52,11 @@ from shoal.worker.model.supported import (
     spec_of_inputs,
     with_named_input,
 )
-from shoal.worker.model.table_options import check_lifecycle, chosen_options
-from shoal.worker.module import UserModule, user_code
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.in_flight import NOTHING, Missing
 from shoal.worker.servers.pulling import Pulled
 from shoal.worker.servers.pushing import Push
-from shoal.worker.tensors import tensor_of
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]

@@ -21,15 +21,15 @@ import tensorflow as tf
 
 from shoal.data.shaped import MASK
 from shoal.errors import UserCodeError, UserError
-from shoal.worker.input.batch import Batch
-from shoal.worker.keras_internals import (
+from shoal.worker.code.keras_internals import (
     Crossentropy,
     all_layers,
     noting_crossentropies,
     taken_features,
 )
-from shoal.worker.model.id_trace import RESHAPING
-from shoal.worker.model.integers import leaves
+from shoal.worker.input.batch import Batch
+from shoal.worker.model.embeddings.id_trace import RESHAPING
+from shoal.worker.model.embeddings.integers import leaves
 from shoal.worker.model.model import ServedModel
 
 RECORDS = 10_000

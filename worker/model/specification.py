@@ -9,10 +9,10 @@ import keras
 
 from shoal.config.table_options import fields_of
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.model.initial_rows import initializer_spec, table_seed
-from shoal.worker.model.keras_embeddings import vocabulary
-from shoal.worker.model.optimizers import ServedOptimizers
-from shoal.worker.model.row_dtypes import value_dtype
+from shoal.worker.model.embeddings.initial_rows import initializer_spec, table_seed
+from shoal.worker.model.embeddings.keras_embeddings import vocabulary
+from shoal.worker.model.embeddings.row_dtypes import value_dtype
+from shoal.worker.model.learning.optimizers import ServedOptimizers
 
 
 def model_spec(

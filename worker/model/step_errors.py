@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.worker.keras_internals import all_layers, inputs_of_calls
+from shoal.worker.code.keras_internals import all_layers, inputs_of_calls
 
 _OUTSIDE = re.compile(r"indices\[[\d, ]*\] = (-?\d+) is not in \[0, (\d+)\)")
 _CLASS = re.compile(r"label value of (-?\d+) which is outside the valid range of \[0, (\d+)\)")

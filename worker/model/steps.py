@@ -15,11 +15,11 @@ from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.native.gradients import sum_by_inverse
 from shoal.worker.attribution import attributing
-from shoal.worker.keras_internals import masks_of, note_masks, taken_features
+from shoal.worker.code.keras_internals import masks_of, note_masks, taken_features
 from shoal.worker.model import dependencies
+from shoal.worker.model.embeddings.lookups import Refusals, RowsLookup
 from shoal.worker.model.flat import FlatVariables
-from shoal.worker.model.lookups import Refusals, RowsLookup
-from shoal.worker.model.optimizers import ServedOptimizers
+from shoal.worker.model.learning.optimizers import ServedOptimizers
 
 StepInputs = tuple[tf.Tensor, tf.Tensor, list[tf.Tensor], list[tf.Tensor]]
 """Flat trainable and non-trainable values, rows of each table, inverse of each call."""

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from shoal.base.words import counted, near
 from shoal.errors import UserError
-from shoal.worker.keras_internals import (
+from shoal.worker.code.keras_internals import (
     all_layers,
     inputs_structure,
     is_keras_own,

@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 import tensorflow as tf
 
-from shoal.checkpoints import manifests
-from shoal.checkpoints.export_schema import EXPORT_FORMAT
-from shoal.checkpoints.manifests import MANIFEST
+from shoal.checkpoints.formats import manifests
+from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT
+from shoal.checkpoints.formats.manifests import MANIFEST
 from shoal.checkpoints.outputs import replacing_output
 from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
@@ -37,9 +37,9 @@ from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import DISK_FAILS, UserCodeError, UserError
 from shoal.proto.errors import BrokenStreamError
-from shoal.worker.model.keras_embeddings import tables_above
+from shoal.worker.code.module import user_code
+from shoal.worker.model.embeddings.keras_embeddings import tables_above
 from shoal.worker.model.model import ServedModel
-from shoal.worker.module import user_code
 from shoal.worker.outputs import saved_model
 from shoal.worker.outputs.export_tables import (
     ExportedTable,

@@ -16,11 +16,11 @@ import tensorflow as tf
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.worker.keras_internals import taken_features
-from shoal.worker.model.initial_rows import initializer_spec
-from shoal.worker.model.keras_embeddings import vocabulary
+from shoal.worker.code.keras_internals import taken_features
+from shoal.worker.code.module import user_code
+from shoal.worker.model.embeddings.initial_rows import initializer_spec
+from shoal.worker.model.embeddings.keras_embeddings import vocabulary
 from shoal.worker.model.model import ServedModel
-from shoal.worker.module import user_code
 from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
 from shoal.worker.outputs.keras_model import own_objects

@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.checkpoints import manifests
+from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.storage import Storage
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.model.initial_rows import initializer_spec
-from shoal.worker.model.keras_embeddings import matrix_pieces, vocabulary
+from shoal.worker.model.embeddings.initial_rows import initializer_spec
+from shoal.worker.model.embeddings.keras_embeddings import matrix_pieces, vocabulary
 from shoal.worker.outputs.row_forms import (
     Array,
     Float32,
@@ -38,7 +38,7 @@ from shoal.worker.outputs.row_forms import (
 from shoal.worker.servers.group import ServerGroup
 
 if TYPE_CHECKING:
-    from shoal.checkpoints.schema import File
+    from shoal.checkpoints.formats.schema import File
 
 ROWS_PER_PIECE = 65_536
 

@@ -2,7 +2,8 @@
 
 They are an export's tables, in a folder beside the checkpoints: a server that is started again
 before the first checkpoint, and a job that is resumed before it, begin with them once more. Owns
-writing them. Reading them is ps/saved_rows.py's, which rows they are model/initial_rows.py's.
+writing them. Reading them is ps/saved/saved_rows.py's, which rows they are
+model/embeddings/initial_rows.py's.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from shoal.checkpoints import manifests
-from shoal.checkpoints.export_schema import EXPORT_FORMAT
-from shoal.checkpoints.manifests import MANIFEST
+from shoal.checkpoints.formats import manifests
+from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT
+from shoal.checkpoints.formats.manifests import MANIFEST
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig

@@ -19,22 +19,22 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.layers import Embedding
-from shoal.worker.keras_internals import (
+from shoal.worker.code.keras_internals import (
     all_layers,
     direct_layers,
     forgetting_calls,
     inputs_of_calls,
     is_keras_own,
 )
-from shoal.worker.model.keras_embeddings import is_served, plain_copy, tables_above
-from shoal.worker.model.keras_rs_tables import (
+from shoal.worker.code.module import summary
+from shoal.worker.model.embeddings.keras_embeddings import is_served, plain_copy, tables_above
+from shoal.worker.model.embeddings.keras_rs_tables import (
     is_distributed,
     is_preprocessed,
     plain_distributed,
     tables_of_any_id,
     with_ids,
 )
-from shoal.worker.module import summary
 from shoal.worker.outputs.row_forms import as_float32
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import tensorflow as tf
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.module import UserModule, user_code
+from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.outputs.prediction_output import write_part
 from shoal.worker.storage_patience import StoragePatience
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 
-from shoal.checkpoints.quantized import dequantize, quantize
+from shoal.checkpoints.formats.quantized import dequantize, quantize
 from shoal.errors import UserError
 from shoal.native.values import decode, encoded
 from shoal.proto import shoal_pb2 as pb

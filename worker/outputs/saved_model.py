@@ -16,9 +16,9 @@ import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.layers import Embedding, lookup_with
-from shoal.worker.keras_internals import all_layers
-from shoal.worker.model.keras_embeddings import vocabulary
-from shoal.worker.model.lookups import RecordLookup, Refusals
+from shoal.worker.code.keras_internals import all_layers
+from shoal.worker.model.embeddings.keras_embeddings import vocabulary
+from shoal.worker.model.embeddings.lookups import RecordLookup, Refusals
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import ExportedTable
 from shoal.worker.outputs.served_features import served_spec

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from shoal.worker.keras_internals import is_keras_own
-from shoal.worker.model.integers import inputs_by_name
+from shoal.worker.code.keras_internals import is_keras_own
+from shoal.worker.model.embeddings.integers import inputs_by_name
 from shoal.worker.outputs.signature_names import paths_of
 
 

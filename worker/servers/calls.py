@@ -1,7 +1,7 @@
 """The worker's calls to the parameter servers, whoever makes them and whatever they carry.
 
 Owns the connections, registering (again with a server that was started again), and
-following the routing table. Waiting for a server that is away is proto/circuit.py's; what
+following the routing table. Waiting for a server that is away is proto/channels/circuit.py's; what
 is called is pulling.py's, pushing.py's and group.py's.
 """
 
@@ -16,17 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.errors import UserError
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.circuit import Attempt, Circuit
+from shoal.proto.channels.circuit import Attempt, Circuit
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import WireError
-from shoal.proto.frames import Body, Pieces
 from shoal.proto.identity import Identity
 from shoal.proto.plane.client import Take
 from shoal.proto.protocol import own_protocol
-from shoal.proto.routing import Routing, slice_of
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import LARGEST_SLICE_BYTES, peer_name
+from shoal.proto.values.routing import Routing, slice_of
+from shoal.proto.wire import frames
+from shoal.proto.wire.frames import Body, Pieces
+from shoal.proto.wire.transport import LARGEST_SLICE_BYTES, peer_name
 
 Float32 = npt.NDArray[np.float32]
 

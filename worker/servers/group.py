@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shoal.proto import frames, methods
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import DEFAULT_PATIENCE, Connection
 from shoal.proto.errors import WireError
 from shoal.proto.identity import Identity
-from shoal.proto.routing import Routing
-from shoal.proto.rpc import DEFAULT_PATIENCE, Connection
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.worker.servers.calls import ServerCalls
 from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.servers.pulling import Pulled, Puller

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.native import ids as native_ids
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 
 Int64 = npt.NDArray[np.int64]
 

@@ -3,7 +3,7 @@
 Owns telling which these are, how many of them each server had applied and a pull had not, and by
 how much they move the non-trainable values (batch normalization's statistics): each step starts
 from the moves of those before it, as it would with nothing in between. Moving the values for good
-is the servers' (ps/tables.py).
+is the servers' (ps/model/tables.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from shoal.proto.routing import slice_of
+from shoal.proto.values.routing import slice_of
 
 Float32 = npt.NDArray[np.float32]
 

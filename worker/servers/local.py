@@ -15,8 +15,8 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.missing_rows import missing_row
-from shoal.proto.routing import Routing
+from shoal.proto.values.missing_rows import missing_row
+from shoal.proto.values.routing import Routing
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]

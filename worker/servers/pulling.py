@@ -16,7 +16,7 @@ import numpy.typing as npt
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from shoal.worker.servers.cache import RowCache
 from shoal.worker.servers.calls import ServerCalls
 from shoal.worker.servers.ids import TableIds, group_tables

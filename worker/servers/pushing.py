@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from shoal.proto import faults, frames, methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.wire import frames
 from shoal.worker.servers.calls import ROUTING_ERRORS, ServerCalls, slices
 from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.servers.requests import push_frame, split_by_owner

@@ -16,10 +16,10 @@ import numpy.typing as npt
 from shoal.native import ids as native_ids
 from shoal.native import values
 from shoal.native.arrays import aligned_empty
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
 from shoal.worker.servers.ids import TableIds
 
 Float32 = npt.NDArray[np.float32]

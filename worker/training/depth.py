@@ -13,7 +13,7 @@ import logging
 import statistics
 from collections.abc import Callable
 
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 
 logger = logging.getLogger(__name__)
 

@@ -30,11 +30,11 @@ from typing import Any
 
 from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.code.module import as_exception
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import READ_AHEAD, Channel, ChannelClosedError, read_ahead, taken
 from shoal.worker.model.model import Prepared, ServedModel
-from shoal.worker.module import as_exception
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.training.depth import PipelineDepth
 from shoal.worker.training.staleness import StalenessBound
 from shoal.worker.training.steps import Step, Tasks, prepare, push, steps

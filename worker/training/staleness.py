@@ -10,9 +10,9 @@ import threading
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.backoff import doubled_seconds
-from shoal.proto.rpc import Connection
-from shoal.worker.progress import Progress
+from shoal.proto.channels.rpc import Connection
+from shoal.proto.wire.backoff import doubled_seconds
+from shoal.worker.reports.progress import Progress
 
 FIRST_PAUSE = 0.002
 LONGEST_PAUSE = 0.05

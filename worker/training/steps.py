@@ -15,7 +15,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributing
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.model import Prepared, ServedModel
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from shoal.worker.servers.pushing import Push
 from shoal.worker.training.staleness import StalenessBound

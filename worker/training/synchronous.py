@@ -2,7 +2,7 @@
 
 Owns the sequence of a step under --sync: ask which update to compute for, pull, compute,
 have all servers hold the gradient, offer it to the master. Which gradients make an update
-is the master's to say (master/job/updates.py); averaging them is the servers' (ps/tables.py).
+is the master's to say (master/job/updates.py); averaging them is the servers' (ps/model/tables.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import closing
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.backoff import doubled_seconds
-from shoal.proto.rpc import Connection
+from shoal.proto.channels.rpc import Connection
+from shoal.proto.wire.backoff import doubled_seconds
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import read_ahead
 from shoal.worker.model.model import ServedModel
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.training.steps import Step, Tasks, prepare, steps
 
 FIRST_PAUSE = 0.001

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from shoal.counting import counts
-from shoal.counting.counts import custom_model, loss, optimizer
+from shoal.tools.counting import counts
+from shoal.tools.counting.counts import custom_model, loss, optimizer
 
 __all__ = ["custom_model", "feed_batch", "loss", "optimizer"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import CallError, WireError
 from shoal.proto.identity import Caller, Identity
-from shoal.proto.rpc import Connection
-from shoal.proto.transport import peer_name
+from shoal.proto.wire.transport import peer_name
 
 SERVER_PORT, MASTER_PORT, HEALTH_PORT = 7100, 7000, 7200
 

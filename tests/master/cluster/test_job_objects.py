@@ -17,7 +17,7 @@ from shoal.master.cluster import job_objects
 from shoal.master.cluster.job_objects import JobObjects, look_after
 from shoal.master.in_cluster import _wanted, left_running
 from shoal.master.job.job import Job
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from tests.master.api_server import Answers, served
 from tests.master.strategies import config
 

@@ -3,9 +3,9 @@
 import pytest
 
 from shoal.master.job.instructions import Assignment, Finished
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
+from shoal.master.work.accounts.ledger import Ledger
 from shoal.master.work.failures import Failure
-from shoal.master.work.ledger import Ledger
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.master.job.job import Job
-from shoal.master.job.status import status_message
-from shoal.master.work.applied import AppliedPush
+from shoal.master.job.view.status import status_message
+from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.outcomes import (
     DataDescribed,

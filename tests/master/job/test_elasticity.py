@@ -12,15 +12,15 @@ from shoal.master.job.instructions import (
     Wait,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.members import ProcessState
-from shoal.master.job.status import status_message
+from shoal.master.job.members.members import ProcessState
+from shoal.master.job.view.status import status_message
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.records import Entry
 from shoal.master.result import result_of
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
+from shoal.master.work.accounts.lease_copies import Piece
 from shoal.master.work.ids import ServerId, Start
-from shoal.master.work.lease_copies import Piece
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.phases import Phase
 from shoal.master.work.units import Source, Span

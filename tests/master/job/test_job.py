@@ -9,6 +9,7 @@ import pytest
 
 from shoal.base.transitions import InvalidTransitionError
 from shoal.config.job import START_SECONDS
+from shoal.master.calls.server_work import note_status
 from shoal.master.job.instructions import (
     FenceWorker,
     Finished,
@@ -19,9 +20,8 @@ from shoal.master.job.instructions import (
     WorkerWelcome,
 )
 from shoal.master.job.job import Job
-from shoal.master.job.status import status_message
+from shoal.master.job.view.status import status_message
 from shoal.master.result import result_of
-from shoal.master.server_work import note_status
 from shoal.master.work import phases
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start
@@ -35,9 +35,9 @@ from shoal.master.work.outcomes import (
 from shoal.master.work.phases import Phase
 from shoal.master.work.record import Throughput
 from shoal.master.work.units import Source
-from shoal.proto import metric_states
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.values import metric_states
 from tests.master.job.whole_jobs import NO_STATES, kinds_until_end
 from tests.master.strategies import begun, config, exited, finish_next, take, w
 

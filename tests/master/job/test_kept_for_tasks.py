@@ -8,12 +8,12 @@ import types
 
 import pytest
 
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import StartProcess
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal import state
 from shoal.master.journal.events import RecordedJob
-from shoal.master.work import lease_book
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts import lease_book
+from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
 from tests.master.strategies import begun, config, exited, register, take, w

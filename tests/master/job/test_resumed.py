@@ -2,12 +2,12 @@
 
 import pytest
 
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import Wait
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import RecordedJob
+from shoal.master.work.accounts.spans import Interval
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
 from shoal.master.work.phases import Phase
-from shoal.master.work.spans import Interval
 from shoal.master.work.units import FoundSource, Source, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config, register, take, w

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.master.calls.server_work import note_status
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import KillProcess, StartProcess
 from shoal.master.job.job import Job
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.journal.events import RecordedJob
 from shoal.master.result import result_of
-from shoal.master.server_work import note_status
-from shoal.master.work.applied import LastPush
+from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.transitions import InvalidTransitionError
-from shoal.master.job.checkpoints import Taking
+from shoal.master.job.checkpoints.checkpoints import Taking
+from shoal.master.job.checkpoints.kept_checkpoints import KeptCheckpoints, Taken
+from shoal.master.job.checkpoints.last_checkpoint import ATTEMPTS, PAUSE_SECONDS, LastCheckpoint
 from shoal.master.job.instructions import TakeCheckpoint
-from shoal.master.job.kept_checkpoints import KeptCheckpoints, Taken
-from shoal.master.job.last_checkpoint import ATTEMPTS, PAUSE_SECONDS, LastCheckpoint
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source

@@ -1,6 +1,6 @@
 """What is told of processes that cannot run yet: a line for each reason, not for each process."""
 
-from shoal.master.job.launcher import Waiting
+from shoal.master.job.members.launcher import Waiting
 from shoal.master.job.told_waits import LONGEST_SECONDS, QUIET_SECONDS, ToldWaits
 from shoal.master.work.ids import ServerId, Start, WorkerId
 

@@ -11,10 +11,10 @@ from shoal.master.job.instructions import (
     Wait,
 )
 from shoal.master.result import result_of
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
+from shoal.master.work.accounts.ledger import Ledger
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import Start
-from shoal.master.work.ledger import Ledger
 from shoal.master.work.outcomes import (
     DataDescribed,
     Done,

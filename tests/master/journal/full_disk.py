@@ -14,7 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
-from shoal.checkpoints.folders import begin, newest_good
+from shoal.checkpoints.folders import begin
+from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.master.journal import journal as journals

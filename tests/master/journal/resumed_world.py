@@ -6,24 +6,24 @@ import copy
 import random
 from collections import Counter
 
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import (
     FenceWorker,
     RemoveCheckpoints,
     StartProcess,
     TakeCheckpoint,
 )
-from shoal.master.job.kept_checkpoints import Taken
-from shoal.master.job.launcher import Exited
+from shoal.master.job.members.launcher import Exited
 from shoal.master.journal import state
 from shoal.master.journal.audit import Auditor
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.records import Entry
 from shoal.master.journal.resume import merged
-from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.spans import Coverage
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import NOTHING_TRAINED, DataDescribed, Done, Heartbeat, Trained
-from shoal.master.work.spans import Coverage
 from shoal.master.work.units import Source, Span, Task
 from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import config, confirm

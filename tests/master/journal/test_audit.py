@@ -19,7 +19,7 @@ from shoal.master.journal.events import EVENTS, Event, RecordedJob, known_events
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.records import Entry
 from shoal.master.result import result_of
-from shoal.master.work.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source
@@ -137,7 +137,7 @@ def test_what_two_servers_have_differently_is_trained_more_than_once(folder):
 
 def test_a_ledger_that_is_wrong_is_told(monkeypatch, folder):
     """The audit does not believe the master's own sums."""
-    from shoal.master.work import tasks
+    from shoal.master.work.tasks import tasks
 
     def forget(self, task_id):
         del self._leases[task_id]
@@ -149,7 +149,7 @@ def test_a_ledger_that_is_wrong_is_told(monkeypatch, folder):
 
 
 def test_records_that_nobody_trained_are_told(monkeypatch, folder):
-    from shoal.master.work import tasks
+    from shoal.master.work.tasks import tasks
 
     credit = tasks.TaskBoard._credit
 

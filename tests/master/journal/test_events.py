@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.master.calls.server_work import _begin_move
 from shoal.master.job.instructions import Finished, MoveSlots
-from shoal.master.job.members import ProcessState
-from shoal.master.job.moves import Moving
+from shoal.master.job.members.members import ProcessState
+from shoal.master.job.moves.moves import Moving
 from shoal.master.journal.events import RecordedJob
-from shoal.master.server_work import _begin_move
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done, Heartbeat
 from shoal.master.work.units import Source

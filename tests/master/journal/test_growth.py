@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.journal import journal as journals
 from shoal.master.journal import segments
 from shoal.master.journal import state as states

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import folder_name
-from shoal.master.job.kept_checkpoints import Taken
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.journal.audit import audit
 from shoal.master.journal.journal import Journal
 from shoal.master.journal.log_recovery import FromLog, checkpoint_of_log
@@ -14,7 +14,7 @@ from shoal.master.journal.resume import resume_job
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed, Done
 from shoal.master.work.units import Source
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from tests.master.strategies import config, finish_next, register, w
 
 LOG = {"durability": "log", "checkpoint_steps": 10}

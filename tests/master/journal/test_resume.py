@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import UserError
 from shoal.master.journal.resume import _refuse_unknown
-from shoal.master.work.applied import LastPush
+from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from tests.master.journal.resumed_world import World

@@ -8,12 +8,12 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
 from shoal.master.job.instructions import ApplyUpdate
-from shoal.master.job.kept_checkpoints import Taken
 from shoal.master.job.updates import Gradient
 from shoal.master.journal.events import RecordedJob
 from shoal.master.journal.resume import given_by
-from shoal.master.work.applied import AppliedPush
+from shoal.master.work.accounts.applied import AppliedPush
 from tests.examples import examples
 from tests.master.journal.resumed_world import World
 from tests.master.strategies import config

@@ -2,7 +2,7 @@
 
 import enum
 
-from shoal.master.job.members import ProcessState
+from shoal.master.job.members.members import ProcessState
 from shoal.master.journal import state
 from shoal.master.journal.events import RecordedJob
 from shoal.master.work.phases import Phase

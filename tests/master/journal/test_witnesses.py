@@ -20,10 +20,12 @@ from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
-from shoal.proto import methods, positions, rpc, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
-from shoal.proto.transport import peer_name
+from shoal.proto.values import positions
+from shoal.proto.wire.transport import peer_name
 from tests.master.services import handlers_of
 from tests.master.strategies import config, exited, register, w
 from tests.waiting import until
@@ -155,7 +157,7 @@ def test_the_status_waits_for_no_disk(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     master = Master(tmp_path).begin()
-    monkeypatch.setattr("shoal.master.job.status.TROUBLE_SECONDS", 0.0)
+    monkeypatch.setattr("shoal.master.job.view.status.TROUBLE_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(journals.os, "pwrite", fail)
         name = peer_name("", "master")

@@ -14,7 +14,7 @@ import pytest
 from kubernetes import client
 
 from shoal.cluster.manifests import INCARNATION_LABEL, INDEX_LABEL, ROLE_LABEL
-from shoal.master.job.launcher import Exited, Started
+from shoal.master.job.members.launcher import Exited, Started
 from shoal.master.launchers import pod_launcher
 from shoal.master.launchers.pod_launcher import LAST_LINES, PodLauncher
 from shoal.master.launchers.pod_view import PodView

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.master.job.launcher import Started, Waiting
+from shoal.master.job.members.launcher import Started, Waiting
 from shoal.master.launchers.pod_view import PodView
 from shoal.master.launchers.pods import CreatePod, DeletePod, KeepLog, Pods, Report
 from shoal.master.work.ids import ServerId, Start, WorkerId

@@ -12,10 +12,10 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.base.wholefile import write_json
-from shoal.master.job.launcher import Exited, Started
+from shoal.master.job.members.launcher import Exited, Started
 from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.work.ids import ServerId, Start, WorkerId
-from shoal.proto.pools import started_pool
+from shoal.proto.channels.pools import started_pool
 
 PATIENCE = 30.0
 FOREVER = "import threading; threading.Event().wait()"

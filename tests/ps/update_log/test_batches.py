@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.ps.update_log import batches
 from shoal.ps.update_log.batches import packed, unpacked
 from shoal.ps.update_log.peer_sink import PeerSink

@@ -13,8 +13,8 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
-from shoal.ps.recovery import Sources
+from shoal.proto.values.routing import Routing
+from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.to_checkpoint import recovered
 from tests.ps.caller import model_spec

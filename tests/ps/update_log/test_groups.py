@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.channels import serving
 from shoal.proto.errors import WireError
 from shoal.ps.update_log import groups as log_groups
 from shoal.ps.update_log import peer_sink

@@ -9,16 +9,17 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from shoal.master.calls.server_work import note_status
 from shoal.master.result import result_of
-from shoal.master.server_work import note_status
 from shoal.master.work.ids import ServerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.native import ids as native_ids
-from shoal.proto import faults, frames, methods
+from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, WireError
-from shoal.ps.recovery import Sources
+from shoal.proto.wire import frames
+from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log import file_sink, peer_sink
 from tests.master.strategies import begun, exited

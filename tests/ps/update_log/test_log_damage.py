@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.dense import DenseSlices
-from shoal.ps.gradients import Ticket
+from shoal.proto.wire import frames
+from shoal.ps.model.dense import DenseSlices
+from shoal.ps.model.gradients import Ticket
 from shoal.ps.update_log.peer_store import ENTRY_BYTES
 from shoal.ps.update_log.records import HEAD_BYTES, Damage, Record, read_records
 from tests.examples import examples

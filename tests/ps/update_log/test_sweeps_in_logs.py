@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.clock import SECOND
+from shoal.ps.forgetting.clock import SECOND
 from tests.ps.logged import POINTS, SPEC, content
 from tests.ps.update_log.test_log_of_updates import Master, protected
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.event_time import EventTime
+from shoal.config.groups.event_time import EventTime
 from shoal.data.opening import open_reader
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb

@@ -263,7 +263,7 @@ COLUMN = 'tf.cast(columns["x"], tf.float32)[:, None]'
 
 
 def test_feed_batch_gets_minibatches_across_the_readers_chunks(pipeline, parquet, monkeypatch):
-    monkeypatch.setattr("shoal.data.row_groups.CHUNK_ROWS", 5)
+    monkeypatch.setattr("shoal.data.readers.row_groups.CHUNK_ROWS", 5)
     lists = [[i] * (i % 3) for i in range(40)]
     path = parquet(name="lists.parquet", x=np.arange(40), y=lists)
     made = pipeline(path, text=feed_batch(COLUMN))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.config.event_time import EventTime
+from shoal.config.groups.event_time import EventTime
 from shoal.data.columns import ListColumn, taken
 from shoal.data.opening import open_reader
 from shoal.errors import UserCodeError, UserError

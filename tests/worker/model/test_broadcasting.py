@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from shoal.worker.model.broadcasting import pairs_all
-from shoal.worker.model.losses import Losses
+from shoal.worker.model.learning.losses import Losses
 
 
 def tensors(labels, predictions):
@@ -102,7 +102,9 @@ def test_a_loss_that_changes_one_rank_itself_is_told(function):
 def test_a_loss_is_looked_at_once(monkeypatch):
     """Eager calls, one a batch, cost no trace each."""
     calls = []
-    monkeypatch.setattr("shoal.worker.model.losses.pairs_all", lambda *given: calls.append(given))
+    monkeypatch.setattr(
+        "shoal.worker.model.learning.losses.pairs_all", lambda *given: calls.append(given)
+    )
     loss = Losses(SOUND["reshaped"], None, "clicks.py", pytest.fail)
     for _ in range(3):
         loss(*tensors([4], [4, 1]))

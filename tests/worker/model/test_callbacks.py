@@ -10,7 +10,7 @@ from shoal import callbacks as ours
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.worker.model.callbacks import Callbacks
-from shoal.worker.model.optimizers import ServedOptimizers
+from shoal.worker.model.learning.optimizers import ServedOptimizers
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import shoal.layers
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input.batch import Batch
+from shoal.worker.model.embeddings.lookups import Refusals
 from shoal.worker.model.evaluation import Evaluator
-from shoal.worker.model.lookups import Refusals
-from shoal.worker.model.losses import Losses
+from shoal.worker.model.learning.losses import Losses
 from tests.worker.networks import as_batch, batches
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributed
 from shoal.worker.input.channel import READ_AHEAD
 from shoal.worker.model.lookahead import pulled_ahead
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 
 PATIENCE = 120
 

@@ -15,13 +15,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.master.work.evaluation import MergedStates
+from shoal.master.work.evaluation.evaluation import MergedStates
 from shoal.metrics import Calibration, GroupAUC, LogLoss
 from shoal.retrieval import FactorizedTopK, corpus_share
 from shoal.worker.input.batch import Batch
+from shoal.worker.model.embeddings.lookups import Refusals
 from shoal.worker.model.evaluation import Evaluator
-from shoal.worker.model.lookups import Refusals
-from shoal.worker.model.losses import Losses
+from shoal.worker.model.learning.losses import Losses
 from tests.examples import examples
 
 pytestmark = pytest.mark.slow

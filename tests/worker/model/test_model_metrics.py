@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from shoal.errors import UserError
-from shoal.master.work.evaluation import MergedStates, MetricMismatchError
+from shoal.master.work.evaluation.evaluation import MergedStates, MetricMismatchError
 from shoal.metrics import Calibration, GroupAUC, LogLoss
-from shoal.proto import metric_states
+from shoal.proto.values import metric_states
 from shoal.worker.input.batch import Batch
+from shoal.worker.model.embeddings.lookups import Refusals
 from shoal.worker.model.evaluation import Evaluator
-from shoal.worker.model.lookups import Refusals
-from shoal.worker.model.losses import Losses
+from shoal.worker.model.learning.losses import Losses
 
 
 class Passing:

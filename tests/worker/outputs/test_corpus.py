@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import shoal.model_zoo
 from shoal.errors import UserError
+from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.input.batch import Batch
-from shoal.worker.keras_internals import is_keras_own
 from tests.worker.corpus import MODELS
 from tests.worker.exported import tried
 from tests.worker.networks import CONFIG

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from shoal.checkpoints import manifests
+from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.saved import Export, open_saved
 from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import UserCodeError, UserError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import shoal.layers
-from shoal.checkpoints.quantized import dequantize, quantize
+from shoal.checkpoints.formats.quantized import dequantize, quantize
 from shoal.checkpoints.saved import Export
 from shoal.errors import UserError
 from tests.worker.exported import export_to

@@ -7,14 +7,14 @@ import pytest
 
 from shoal.errors import StorageError, UserError
 from shoal.worker.outputs.patience import written
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.storage_patience import StoragePatience
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr("shoal.proto.backoff.STORAGE_FIRST", 0.001)
-    monkeypatch.setattr("shoal.proto.backoff.STORAGE_LIMIT", 0.01)
+    monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_FIRST", 0.001)
+    monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_LIMIT", 0.01)
 
 
 def patience(seconds=60.0):

@@ -134,7 +134,7 @@ def test_a_full_cache_gives_right_rows(cluster_of_two, connect):
 
 def test_a_server_that_went_back_empties_the_cache():
     """As one that was started again from a checkpoint."""
-    from shoal.proto.routing import Routing
+    from shoal.proto.values.routing import Routing
     from shoal.worker.servers.ids import group_tables
 
     cache = RowCache(1 << 20, 100, [2], 1)

@@ -14,11 +14,11 @@ from shoal.native import values
 from shoal.native.ids import slot_of
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.proto import frames
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
-from shoal.proto.routing import Routing
-from shoal.ps.recovery import RegisteredWorkers
+from shoal.proto.values.routing import Routing
+from shoal.proto.wire import frames
+from shoal.ps.saved.recovery import RegisteredWorkers
 from shoal.ps.service import ParameterServer
 from shoal.worker.servers import calls
 from shoal.worker.servers.ids import group_ids, group_tables

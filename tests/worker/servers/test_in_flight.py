@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from tests.worker.given import train
 from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import shoal.layers
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from tests.worker.given import train
 from tests.worker.networks import IDS, as_batch
 from tests.worker.twins import rows_of

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from shoal.worker.training import depth
 from shoal.worker.training.depth import BY_NEED, FIRST_UPDATES, STEPS, PipelineDepth
 from tests.worker.given import train

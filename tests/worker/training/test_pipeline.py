@@ -10,11 +10,11 @@ import pytest
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import ServerAwayError
-from shoal.proto.routing import Routing
+from shoal.proto.values.routing import Routing
 from shoal.worker.attribution import attributed
-from shoal.worker.heartbeat import Heartbeat
 from shoal.worker.input.channel import Channel, ChannelClosedError, read_ahead
-from shoal.worker.progress import Progress
+from shoal.worker.reports.heartbeat import Heartbeat
+from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.training.pipeline import TaskError, TrainingPipeline
 from tests.worker.given import GivenTasks, task_of, train

@@ -13,9 +13,9 @@ from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
-from shoal.proto import serving
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.progress import Progress
+from shoal.proto.channels import serving
+from shoal.worker.reports.progress import Progress
 from shoal.worker.training.staleness import StalenessBound
 from tests.master.strategies import begun, exited, take, w
 

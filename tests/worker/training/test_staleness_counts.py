@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.progress import Progress
+from shoal.worker.reports.progress import Progress
 from tests.worker.given import train
 from tests.worker.networks import as_batch, batches
 

@@ -13,9 +13,10 @@ from shoal.master.service import MasterService
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
-from shoal.proto import methods, serving
+from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.progress import Progress
+from shoal.proto.channels import serving
+from shoal.worker.reports.progress import Progress
 from shoal.worker.training.synchronous import SynchronousTraining
 from tests.master.strategies import begun, take, w
 from tests.waiting import until

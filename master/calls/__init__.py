@@ -1,0 +1,1 @@
+"""Calls of the master to servers, and the threads that make them."""

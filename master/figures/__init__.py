@@ -1,0 +1,1 @@
+"""Figures of a job, written to files and to other systems."""

@@ -1,0 +1,1 @@
+"""Checkpoints: when they are taken, what becomes of them, and who waits for them."""

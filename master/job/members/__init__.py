@@ -1,0 +1,1 @@
+"""Members of a job: workers and servers, their starts, ends and restarts."""

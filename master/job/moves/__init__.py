@@ -1,0 +1,1 @@
+"""Moves of rows between parameter servers."""

@@ -1,0 +1,1 @@
+"""The numbers of workers and servers, and when a job changes them."""

@@ -1,0 +1,1 @@
+"""The job as others see it: reads the state and changes nothing."""

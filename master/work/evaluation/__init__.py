@@ -1,0 +1,1 @@
+"""Evaluations: their rounds, and the rules that follow from their results."""

@@ -1,0 +1,1 @@
+"""Tasks: cut from the data, queued, leased, and judged when they fail."""

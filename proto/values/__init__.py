@@ -1,0 +1,1 @@
+"""Values that messages hold, and how they are read."""

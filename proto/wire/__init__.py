@@ -1,0 +1,1 @@
+"""Bytes on a connection: frames, handshakes and sockets."""

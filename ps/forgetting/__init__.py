@@ -1,0 +1,1 @@
+"""Rows that are removed: when, which, and the space that they leave."""

@@ -1,0 +1,1 @@
+"""Checkpoints and logs as a server writes and reads them."""

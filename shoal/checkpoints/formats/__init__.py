@@ -1,0 +1,1 @@
+"""Files of checkpoints and exports, and what their manifests say."""

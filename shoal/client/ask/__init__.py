@@ -1,0 +1,1 @@
+"""Questions to a running job and to ended ones."""

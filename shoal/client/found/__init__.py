@@ -1,0 +1,1 @@
+"""Jobs and processes of this machine, found and held."""

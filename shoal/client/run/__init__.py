@@ -1,0 +1,1 @@
+"""Jobs started: here, in a cluster, and what is checked before."""

@@ -1,0 +1,1 @@
+"""Displays of a job: terminal, notebook, reports and curves."""

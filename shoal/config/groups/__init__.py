@@ -1,0 +1,1 @@
+"""Flags by subject, each declared once."""

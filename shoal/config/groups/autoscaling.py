@@ -1,0 +1,84 @@
+"""The flags of a job that changes its numbers itself. A section of JobConfig's fields."""
+
+from __future__ import annotations
+
+from shoal.config.flags import option, subject
+from shoal.config.groups.quantities import number_of
+from shoal.errors import UserError
+
+
+@subject
+class AutoscalingOptions:
+    """Automatic choice of the numbers of workers and servers."""
+
+    autoscale: str = option(
+        "Effect of --workers N:M and --servers N:M. on: the job changes its numbers itself. dry: "
+        "it only says what it would do.",
+        "on",
+        commands="train",
+        choices=("on", "dry"),
+    )
+    scale_efficiency: float = option(
+        "With --workers N:M, what a further worker must add to the speed, as a share of the mean "
+        "speed of the workers before it. 0.5: half of it. Less makes jobs faster and costs more.",
+        0.5,
+        commands="train",
+        above=0,
+    )
+    scale_seconds: float = option(
+        "With --workers N:M, seconds for which the speed is measured before the number of workers "
+        "changes again.",
+        20.0,
+        commands="train",
+        above=0,
+    )
+
+    max_cpu: float = option(
+        "With --workers N:M or --servers N:M on Kubernetes, the most processor cores that all pods "
+        "of workers and servers may request together. 0: no limit.",
+        0.0,
+        commands="train",
+        least=0,
+    )
+    max_memory: str = option(
+        "With --workers N:M or --servers N:M on Kubernetes, the most memory that all pods of "
+        "workers and servers may request together, such as 256Gi.",
+        "",
+        commands="train",
+        value="QUANTITY",
+    )
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Resource -> what may be requested of it, of those with a limit. Raises UserError."""
+        limits = {"cpu": self.max_cpu} if self.max_cpu else {}
+        if self.max_memory:
+            try:
+                limits["memory"] = number_of(self.max_memory)
+            except ValueError as error:
+                raise UserError(
+                    f"--max-memory must be an amount of memory, such as 256Gi, not "
+                    f"{self.max_memory!r}"
+                ) from error
+        return limits
+
+    def check_autoscaling(self, *, scales: bool) -> None:
+        """Raise UserError naming the flag whose value cannot be used.
+
+        scales: whether --workers or --servers is a range.
+        """
+        for limit, given in (
+            ("--autoscale dry", self.autoscale == "dry"),
+            ("--max-cpu", self.max_cpu),
+            ("--max-memory", self.max_memory),
+        ):
+            if given and not scales:
+                raise UserError(
+                    f"{limit} works only where the job changes its numbers: give --workers N:M, "
+                    "such as --workers 1:8, or --servers N:M"
+                )
+        if self.scale_efficiency > 1:
+            raise UserError(
+                f"--scale-efficiency must be at most 1, not {self.scale_efficiency}: a worker "
+                "seldom adds more than those before it do"
+            )

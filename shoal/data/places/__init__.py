@@ -1,0 +1,1 @@
+"""Files of data wherever they are, and indexes of them."""

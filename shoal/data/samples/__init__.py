@@ -1,0 +1,1 @@
+"""Statistics of columns from samples of the data."""

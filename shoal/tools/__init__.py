@@ -1,0 +1,1 @@
+"""Tools beside the product: chaos, counting, migration and the dashboard."""

@@ -1,0 +1,1 @@
+"""Checkpoints of a changed model: what is kept, and the new checkpoint."""

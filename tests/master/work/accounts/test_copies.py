@@ -1,0 +1,188 @@
+"""What the job says of every server's records is what they have, whoever dies and when."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shoal.master.work.accounts.applied import LastPush
+from shoal.master.work.accounts.copies import Copies
+from shoal.master.work.ids import WorkerId
+from shoal.master.work.units import Span, Task
+from shoal.proto import shoal_pb2 as pb
+from tests.examples import examples
+from tests.master.pushing_world import EVERYTHING, REDIVIDED, RESUMED, PushingWorld
+from tests.master.strategies import config
+
+
+def run(seed, steps, choices=EVERYTHING, *, left=None, **changes):
+    values = {"workers": "2", "servers": "2", "epochs": 2, "relaunch_limit": 1000}
+    draw = random.Random(seed).randrange
+    world = PushingWorld(config(**(values | changes)), draw, left=left)
+    for _ in range(steps):
+        world.step(choices)
+    return world
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+@settings(max_examples=examples(30), deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
+def test_every_server_has_what_is_told_of_it(servers, seed, steps):
+    world = run(seed, steps, servers=str(servers))
+    world.finish()
+    assert world.account() == []
+    copies = world.job.work.copies
+    assert copies.lacked == {}
+    ledger = world.job.work.ledger
+    assert (ledger.pending, ledger.failed) == (0, 0)
+    world.job.work.board.check()
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
+@example(seed=149, steps=348)
+def test_a_resumed_job_has_what_its_checkpoint_had_before_a_server_lost_it(seed, steps):
+    world = run(seed, steps, RESUMED)
+    world.finish()
+    assert world.account() == []
+    assert world.job.work.copies.lacked == {}
+    world.job.work.board.check()
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 600))
+def test_a_job_resumed_with_another_number_of_servers_has_what_it_says(seed, steps):
+    world = run(seed, steps, REDIVIDED)
+    world.finish()
+    assert world.account() == []
+    assert world.job.work.copies.lacked == {}
+    world.job.work.board.check()
+
+
+@pytest.mark.parametrize("choices", [EVERYTHING, RESUMED, REDIVIDED], ids=range(3))
+@settings(max_examples=examples(40), deadline=None)
+@given(seed=st.integers(0, 2**32), steps=st.integers(0, 300), left=st.integers(1, 8))
+def test_records_of_which_feed_leaves_nothing_are_in_no_push_and_never_lost(
+    choices, seed, steps, left
+):
+    world = run(seed, steps, choices, left=left)
+    world.finish()
+    assert world.account() == []
+    assert world.job.work.copies.lacked == {}
+    world.job.work.board.check()
+
+
+def test_a_job_of_whose_records_feed_leaves_none_fails_and_says_so():
+    world = run(0, 0, left=0)
+    world.finish()
+    failure = world.job.phases.failure
+    assert failure.message.startswith("no record was trained: the model's feed left none of the 48")
+    assert world.job.phases.returns == 0
+
+
+def test_a_job_whose_minibatches_were_all_left_out_fails_and_says_so():
+    world = run(0, 0, left=0)
+    world.job.gradients_left_out(WORKER, 0, 4, 64, "the loss is nan", 1.0)
+    world.finish()
+    expected = "no minibatch was trained: --nonfinite-gradients=skip left out all 4 of them"
+    assert world.job.phases.failure.message.startswith(expected)
+
+
+WORKER = WorkerId(0)
+
+
+def trained(copies, task, start):
+    """A worker has trained ten records with as many pushes, and has reported them."""
+    span = Span("s", start, start + 10)
+    copies.begun(WORKER, 0, Task(task, pb.TRAIN, span), 0.0)
+    last = LastPush(WORKER, 0, 10 * task, task, 10)
+    copies.acknowledged(WORKER, 0, last.sequence)
+    copies.reported(task, 10, 10, 1.0)
+    return last
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_what_a_server_lost_is_there_again_if_the_job_goes_on_from_before(settled):
+    copies = Copies(2, tracks=True, retrain=False)
+    if settled:
+        last = trained(copies, 1, 0)
+    copies.checkpoint_begun()
+    if not settled:  # it ends between that and the cut
+        last = trained(copies, 1, 0)
+    copies.checkpoint_taken(1, [1])
+    trained(copies, 2, 10)
+    copies.restored(1, (), 0, meets=True)
+    assert copies.lacked == {1: 20}
+    shards = ((last,), (last,))
+    [there] = copies.in_shards(1, shards)
+    assert (there.kind, there.span) == ("trained", Span("s", 0, 10))
+    copies.resumed(2, 1, shards, [there], 2.0)
+    assert copies.differences() == []
+    assert copies.in_shards(1, shards) == [there]
+
+
+def test_what_a_server_lost_before_a_checkpoint_is_lost_in_it_too():
+    copies = Copies(2, tracks=True, retrain=False)
+    trained(copies, 1, 0)
+    copies.restored(1, (), 0, meets=True)
+    copies.met(1, LastPush(WORKER, 0, 10, 1, 10))
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    last = trained(copies, 2, 10)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(2, [1, 2])
+    copies.resumed(2, 2, ((last,), (last,)), (), 2.0)
+    assert copies.lacked == {1: 10}
+    # All of it once more: it cannot lack more than there is.
+    copies.restored(1, (), 0, meets=True)
+    assert copies.lacked == {1: 20}
+
+
+def test_a_server_without_the_checkpoint_of_other_servers_lacks_all_that_is_in_it():
+    copies = Copies(2, tracks=True, retrain=False)
+    last = trained(copies, 1, 0)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    copies.resumed(3, 1, ((last,), (last,)), (), 2.0)
+    copies.restored(0, (), 1, meets=True)
+    assert copies.lacked == {}
+    copies.restored(2, (), 0, meets=True)
+    assert copies.lacked == {2: 10}
+    copies.compared(2, ())
+    assert copies.lacked == {2: 10}
+    # It has it again if all go back to that checkpoint.
+    copies.resumed(2, 1, ((last,), (last,)), (), 3.0)
+    assert copies.lacked == {}
+
+
+def test_the_checkpoint_of_other_servers_has_nothing_that_was_trained_since():
+    copies = Copies(2, tracks=True, retrain=False)
+    last = trained(copies, 1, 0)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    copies.resumed(3, 1, ((last,), (last,)), (), 2.0)
+    trained(copies, 2, 10)
+    [there] = copies.in_shards(1, ((last,), (last,)))
+    assert (there.kind, there.span) == ("trained", Span("s", 0, 10))
+    copies.resumed(3, 1, ((last,), (last,)), (), 3.0)
+    assert copies.differences() == []
+
+
+def test_what_is_lost_of_other_servers_differences_is_counted_by_parts():
+    copies = Copies(2, tracks=True, retrain=False)
+    last = trained(copies, 1, 0)
+    # Server 1 of two had five records of it less, on its half of the rows.
+    had = LastPush(WORKER, 0, 5, 1, 5)
+    copies.restored(1, (had,), 0, meets=True)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    copies.resumed(3, 1, ((last,), (had,)), (), 2.0)
+    copies.restored(2, (), 0, meets=True)
+    # The last third lacks all of it, the sixth before that of server 1's half what that lacked.
+    lacks = {(d.server, d.servers, d.span.start, d.span.end) for d in copies.differences()}
+    assert {d.kind for d in copies.differences()} == {"lost"}
+    assert (3, 6, 5, 10) in lacks
+    assert not any((server, servers) == (1, 2) for server, servers, *_ in lacks)

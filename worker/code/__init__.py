@@ -1,0 +1,1 @@
+"""The user's module: loaded, sent by value, and its parameters."""

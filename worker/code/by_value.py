@@ -1,0 +1,207 @@
+"""A module for a model given by value: its functions, as a user's own module has them.
+
+Owns all that follows from the arguments, such as the feed of a model that came without one.
+client/by_value.py writes them into the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import pickle
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from shoal.base.by_value import (
+    FEATURES,
+    LABEL,
+    MODEL,
+    PICKLE,
+    Kept,
+    MadeOf,
+    Parts,
+    python_version,
+)
+from shoal.base.words import near, shown
+from shoal.errors import UserError
+from shoal.worker.code.given_values import functions_of, metrics_by_name
+from shoal.worker.code.keras_internals import all_layers, inputs_structure
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The names of a model's module -> what it has under them; for what was not given, None."""
+    kept: Kept = pickle.loads(folder.joinpath(PICKLE).read_bytes())
+    if kept.python != python_version():
+        raise UserError(
+            f"the model was given by value by Python {kept.python}, and workers have Python "
+            f"{python_version()}, which cannot read its functions: use an image with Python "
+            f"{kept.python}, or a module, which model_def names"
+        )
+    sys.path += [each for each in kept.path if each not in sys.path]
+    for name, text in kept.sources.items():
+        # AutoGraph and tracebacks read the text of functions there.
+        linecache.cache.setdefault(name, (len(text), None, text.splitlines(True), name))
+    parts: Parts = pickle.loads(kept.parts)
+    keras.saving.get_custom_objects().update(parts.custom_objects)
+    model = _Model(parts.model, folder)
+    loss = _made(parts.loss)
+    if parts.feed is parts.feed_batch is None:
+        inputs = inputs_structure(model.without_weights())
+        parts = replace(parts, feed_batch=_Columns(inputs, parts.label, parts.sample_weight))
+        # The next model's layers get the names that they would have had.
+        keras.utils.clear_session()
+    return {
+        "custom_model": model,
+        "loss": loss,
+        "loss_weights": parts.loss_weights,
+        "optimizer": _optimizer(parts.optimizer),
+        "feed": parts.feed,
+        "feed_batch": parts.feed_batch,
+        "eval_metrics_fn": _metrics(parts, loss),
+        "callbacks": functions_of(callbacks=parts.callbacks)["callbacks"],
+        "class_weight": parts.class_weight,
+    }
+
+
+def _made(value: Any) -> Any:
+    """A value with objects of Keras in place of their configurations."""
+    if isinstance(value, MadeOf):
+        return value.kind.from_config(value.config)
+    if isinstance(value, Mapping):
+        return {name: _made(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_made(each) for each in value]
+    return value
+
+
+def _optimizer(given: Any) -> Any:
+    """optimizer(), or None where the model's compile() has it; makes a new one at each call."""
+    if given is None or callable(given):
+        return given
+    return lambda: functions_of(optimizer=_made(given))["optimizer"]()
+
+
+class _Model:
+    """custom_model(): makes the model, of the function that was given or of the file."""
+
+    def __init__(self, function: Any, folder: Path) -> None:
+        self._function = function
+        self._path = folder / MODEL
+        self.__name__ = getattr(function, "__name__", "custom_model")
+
+    def __call__(self) -> Any:
+        if self._function is None:
+            return keras.saving.load_model(self._path, compile=False, safe_mode=False)
+        return self._made()
+
+    def without_weights(self) -> Any:
+        """The model as it is without what its file has for its weights."""
+        if self._function is not None:
+            return self._made()
+        with zipfile.ZipFile(self._path) as file:
+            config = json.loads(file.read("config.json"))
+        config["compile_config"] = None
+        with keras.StatelessScope(initialize_variables=False):  # variables take no memory
+            return keras.saving.deserialize_keras_object(config, safe_mode=False)
+
+    def _made(self) -> Any:
+        model = self._function()
+        if isinstance(model, keras.Model):
+            # A class of a notebook is found under its module's name there only.
+            for each in (model, *all_layers(model)):
+                if type(each).__module__ == "__main__":
+                    found = keras.saving.get_custom_objects()
+                    found.setdefault(type(each).__name__, type(each))
+        return model
+
+
+class _Columns:
+    """feed_batch() of a model without a feed: the columns that are its inputs, by name."""
+
+    __name__ = "feed_batch"
+
+    def __init__(self, inputs: Any, label: str | None, weight: str | None) -> None:
+        """inputs: the structure of the model's; None if only a call would tell it.
+
+        label: the column of the labels; None if it is the only one that is no input. weight: the
+        column of the records' weights; None if they have none.
+        """
+        self._inputs = inputs
+        self._label = label
+        self._weight = weight
+
+    # AutoGraph would warn that it cannot convert it.
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def __call__(self, columns: Mapping[str, Any], mode: str, metadata: Any) -> Any:
+        del metadata
+        label = self._label_of(columns) if mode != "prediction" else self._label or LABEL
+        features = self._features(columns, (label, self._weight))
+        if mode == "prediction":
+            return features
+        labels = columns[label]
+        # As Keras takes them; a column of decimals is float64 where it was made in Python.
+        whole = labels.dtype.is_integer or labels.dtype == tf.string
+        labels = labels if whole else tf.cast(labels, tf.float32)
+        if self._weight is None:
+            return features, labels
+        return features, labels, tf.cast(_column(columns, self._weight), tf.float32)
+
+    def _features(self, columns: Mapping[str, Any], others: tuple[str | None, ...]) -> Any:
+        if self._inputs is None:
+            return {name: each for name, each in columns.items() if name not in others}
+        names = self._names(columns)
+        if isinstance(self._inputs, Mapping | list | tuple):
+            # A dict, too, for inputs in a list: tf.data would make one tensor of a list.
+            return {name: _column(columns, name) for name in names}
+        return _column(columns, names[0])
+
+    def _label_of(self, columns: Mapping[str, Any]) -> str:
+        if self._label is not None:
+            _column(columns, self._label)
+            return self._label
+        taken = {*self._names(columns), self._weight}
+        others = [name for name in columns if name not in taken]
+        if len(others) == 1:
+            return others[0]
+        if LABEL in others:
+            return LABEL
+        raise UserError(
+            "the column of the labels is not known: name it with the argument label; the columns "
+            f"that the model does not take are {', '.join(others) or 'none'}"
+        )
+
+    def _names(self, columns: Mapping[str, Any]) -> list[str]:
+        """The columns that are inputs of the model; an array of a program is the only one."""
+        if isinstance(self._inputs, Mapping):
+            return list(self._inputs)
+        names = [each.name for each in keras.tree.flatten(self._inputs) if each is not None]
+        array = len(names) == 1 and FEATURES in columns and names[0] not in columns
+        return [FEATURES] if array else names
+
+
+def _column(columns: Mapping[str, Any], name: str) -> Any:
+    if name not in columns:
+        raise UserError(
+            f"there is no column {shown(name)}{near(name, columns)}; the data have "
+            f"{', '.join(map(shown, columns))}. "
+            "Without a feed, the inputs of the model are columns of these names"
+        )
+    return columns[name]
+
+
+def _metrics(parts: Parts, loss: Any) -> Any:
+    """eval_metrics_fn(), or None."""
+    if parts.metrics_of_compile is not None:
+        return lambda: metrics_by_name(
+            keras.saving.deserialize_keras_object(parts.metrics_of_compile), loss
+        )
+    if parts.metrics is None or callable(parts.metrics):
+        return parts.metrics
+    return lambda: metrics_by_name(_made(parts.metrics), loss)

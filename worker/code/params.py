@@ -1,0 +1,141 @@
+"""--model-params in a worker: the functions of the user's module with the values that they take.
+
+Owns which function takes which value. How the values are written is config/model_params.py's.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from shoal.base.user_module import VALUES
+from shoal.config.model_params import ARGUMENTS, FLAG, GIVEN, refusal
+from shoal.errors import UserError
+
+if TYPE_CHECKING:
+    from shoal.worker.code.module import UserModule
+
+_NAMES = {"prediction_outputs_processor": "PredictionOutputsProcessor"}
+"""Fields of UserModule whose function has another name; custom_model has any."""
+
+_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+Functions = dict[str, list[Callable[..., Any]]]
+
+
+def with_params(module: UserModule, params: Mapping[str, Any]) -> UserModule:
+    """The module, each of whose functions gets the values of its parameters with these names.
+
+    A function with **kwargs gets those that no function names. Raises UserError for a name that
+    nobody takes, and for a parameter without a value of a function that is called without
+    arguments.
+    """
+    functions = {
+        field.name: getattr(module, field.name)
+        for field in fields(module)
+        if field.name not in ("path", *VALUES)
+    }
+    takers: dict[str, list[inspect.Parameter]] = {
+        name: [each for function in _each(value) for each in _parameters(function, name)]
+        for name, value in functions.items()
+    }
+    named = {each.name for found in takers.values() for each in found if each.kind in _KEYWORD}
+    open_to_all = any(
+        each.kind == inspect.Parameter.VAR_KEYWORD for found in takers.values() for each in found
+    )
+    for name in params:
+        if name not in named and not open_to_all:
+            raise refusal(module.path.name, name, named)
+    rest = {name: value for name, value in params.items() if name not in named}
+    changed = {
+        name: _mapped(
+            value, functools.partial(_bound, name=name, params=params, rest=rest, module=module)
+        )
+        for name, value in functions.items()
+    }
+    return replace(module, **changed)
+
+
+def _each(value: Any) -> list[Callable[..., Any]]:
+    """The functions of a field: of `loss` there may be several, or the names of some."""
+    if isinstance(value, Mapping):
+        return [function for each in value.values() for function in _each(each)]
+    if isinstance(value, list | tuple):
+        return [function for each in value for function in _each(each)]
+    return [value] if callable(value) else []
+
+
+def _mapped(value: Any, change: Callable[[Callable[..., Any]], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _mapped(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mapped(each, change) for each in value]
+    return change(value) if callable(value) else value
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    """The parameters beyond those that shoal gives; none of what has no signature.
+
+    Without **kwargs of a class, which are for the class that it derives from.
+    """
+    # Keras's classes have a __new__ that takes everything.
+    of = function.__init__ if inspect.isclass(function) else function
+    try:
+        parameters = list(inspect.signature(of).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    if not inspect.isclass(function):
+        return parameters[GIVEN.get(name, 0) :]
+    own = parameters[GIVEN.get(name, 0) + 1 :]
+    return [each for each in own if each.kind != inspect.Parameter.VAR_KEYWORD]
+
+
+def _takes(function: Callable[..., Any], count: int, named: Mapping[str, Any]) -> bool:
+    """True if a function can be called with so many arguments, or does not tell."""
+    if inspect.isclass(function):
+        return True
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*range(count), **named)
+    except TypeError:
+        return False
+    return True
+
+
+def _bound(
+    function: Callable[..., Any],
+    *,
+    name: str,
+    params: Mapping[str, Any],
+    rest: Mapping[str, Any],
+    module: UserModule,
+) -> Callable[..., Any]:
+    own: dict[str, Any] = {}
+    called = getattr(function, "__name__", _NAMES.get(name, name))
+    for each in _parameters(function, name):
+        if each.kind == inspect.Parameter.VAR_KEYWORD:
+            own |= rest
+        elif each.kind in _KEYWORD and each.name in params:
+            own[each.name] = params[each.name]
+        elif each.kind in _KEYWORD and each.default is each.empty and name not in GIVEN:
+            raise UserError(
+                f"{module.describe(called)} has a parameter {each.name} without a default: give "
+                f"its value, {FLAG} {each.name}=VALUE"
+            )
+    if name in GIVEN and not _takes(function, GIVEN[name], own):
+        raise UserError(
+            f"{module.describe(called)} is called with {ARGUMENTS[name]}, and its parameters are "
+            f"{inspect.signature(function)}: have it take these, and no other without a default"
+        )
+    if not own:
+        return function
+    bound = functools.partial(function, **own)
+    # Not of a class, whose attributes would become those of the instance.
+    assigned = ("__module__", "__name__", "__qualname__", "__doc__")
+    return functools.update_wrapper(bound, function, assigned=assigned, updated=())

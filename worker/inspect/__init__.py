@@ -1,0 +1,1 @@
+"""Processes with TensorFlow that are no workers: they look at a model or export one."""

@@ -1,0 +1,1 @@
+"""Embedding layers of a model, their tables, and how rows reach them."""

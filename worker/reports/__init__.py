@@ -1,0 +1,1 @@
+"""Reports of a worker to the master: heartbeats, progress and stacks."""
