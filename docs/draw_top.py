@@ -9,6 +9,7 @@ the picture.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import subprocess
 import sys
@@ -25,8 +26,6 @@ from shoal.base.job_folder import JobFolder
 from shoal.client.ask.local_jobs import LocalJob
 from shoal.client.ask.watching import ASK_SECONDS
 from shoal.client.show.top import Seen, page
-from shoal.proto import methods
-from shoal.proto import shoal_pb2 as pb
 
 PICTURE = Path(__file__).with_name("top.svg")
 ROWS = 40
@@ -35,9 +34,9 @@ ROWS = 40
 def shown(folder: JobFolder) -> Seen:
     """The view of `shoal top` when most of the training is done; worker-1 is killed before."""
     seen, killed = Seen(), False
-    with LocalJob(folder).master() as master:
+    with contextlib.closing(LocalJob(folder)) as job:
         while True:
-            seen.add(master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest()), time.monotonic())
+            seen.add(job.status(), time.monotonic())
             status = seen.status
             done = status.records_done / max(1, status.records_total)
             if done > 0.3 and not killed:

@@ -36,7 +36,6 @@ from shoal.client.ask.cluster_jobs import cluster_job
 from shoal.cluster.api import connect_from_outside
 from shoal.cluster.manifests import JOB_LABEL, Manifest
 from shoal.errors import UserError
-from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 
 PATIENCE_SECONDS = 600.0
@@ -84,8 +83,8 @@ class DemoJob:
 
     def status(self) -> pb.JobStatus:
         """The master's answer; an empty one while it gives none."""
-        with contextlib.suppress(UserError), self.job.master() as master:
-            return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+        with contextlib.suppress(UserError):
+            return self.job.status()
         return pb.JobStatus()
 
     def trains_with(self, workers: int) -> bool:

@@ -86,8 +86,8 @@ def status(job: str, everywhere: bool, as_json: bool, namespace: str) -> None:
         from shoal.client.show.drawn import block
 
         trouble = Text(f"{asked.name}: {seen.problem}")
-        for part in (block(seen.status) if seen.status else trouble, seen.processes):
-            console_here().print(part)
+        console_here().print(trouble if seen.status is None else block(seen.status))
+        console_here().print(seen.processes)
 
 
 def _told(job: RunningJob, result: JobResult | None, seen: Seen | None) -> dict[str, Any]:

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from shoal.client.ask.cluster_jobs import cluster_job
 from shoal.errors import UserError
-from shoal.proto import methods
-from shoal.proto import shoal_pb2 as pb
 from tests.kubernetes.conftest import SECONDS, kubectl
 
 ZOO = Path(__file__).parent / "zoo"
@@ -75,8 +73,8 @@ class Watched:
 
     def status(self):
         """The master's answer; None while it gives none."""
-        with contextlib.suppress(UserError), self.job.master() as master:
-            return master.call(methods.GET_JOB_STATUS, pb.JobStatusRequest())
+        with contextlib.suppress(UserError):
+            return self.job.status()
         return None
 
     def done(self):

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from kubernetes import client
 
+from shoal.client.ask import asking
 from shoal.client.ask.cluster_jobs import ClusterJob
 from shoal.cluster.handle import JobHandle
 from shoal.cluster.manifests import CONFIG_FILE, METRICS_FILE, RESULT_FILE, labels
@@ -19,6 +20,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import serving
 from shoal.proto.channels.rpc import Connection
+from shoal.proto.errors import WireError
 from shoal.proto.protocol import own_protocol
 from shoal.tools.dashboard.watch import Watch
 from tests.jobs.running import until
@@ -72,6 +74,15 @@ def world():
         yield made
 
 
+def scaled(request):
+    """A master that takes at most eight workers."""
+    if request.num_workers > 8:
+        raise WireError(pb.BAD_REQUEST, "at most 8")
+    if request.num_servers:
+        raise WireError(pb.NOT_READY, "the rows move")
+    return pb.ScaleJobReply(moves=request.rebalance)
+
+
 @pytest.fixture
 def master():
     """A master's service: its address, the status that it tells, and what stops it."""
@@ -85,7 +96,11 @@ def master():
         diagnosis=pb.Diagnosis(bound_by="servers", evidence="seen", advice="--servers 3"),
     )
     figures = pb.JobMetrics(csv="seconds,state,loss\n1.0,training,0.75\n")
-    calls = {methods.GET_JOB_STATUS: lambda _: told, methods.GET_JOB_METRICS: lambda _: figures}
+    calls = {
+        methods.GET_JOB_STATUS: lambda _: told,
+        methods.GET_JOB_METRICS: lambda _: figures,
+        methods.SCALE_JOB: scaled,
+    }
     server, port = serving.serve(calls, "127.0.0.1:0", threads=2)
     yield f"127.0.0.1:{port}", told, lambda: server.stop(None).wait()
     server.stop(None).wait()
@@ -154,6 +169,26 @@ def test_logs_are_those_of_its_pods(handle):
     assert source.log(f"{NAME}-worker-1") == [f"the log of {NAME}-worker-1"]
     with pytest.raises(UserError, match=f"job {NAME} has no pod other"):
         source.log("other")
+
+
+def test_commands_reach_the_master_or_say_why_they_do_not(world, master, handle):
+    job = ClusterJob(handle)
+    asking.scale(job, 8)
+    assert asking.rebalance(job)
+    with pytest.raises(UserError, match=r"^--workers: at most 8$"):
+        asking.scale(job, 9)
+    with pytest.raises(UserError, match=f"^the master of job {NAME} refuses: the rows move$"):
+        asking.scale(job, None, 2)
+    master[2]()
+    with pytest.raises(UserError, match=f"^the master of job {NAME} does not answer: "):
+        asking.rebalance(job)
+    world.pods = [pod("master", phase="Pending")]
+    why = f"^job {NAME} has no running master: its pod is Pending; see shoal status {NAME}$"
+    with pytest.raises(UserError, match=why):
+        asking.rebalance(job)
+    assert not job.ended()
+    world.there = False
+    assert job.ended() == "deleted"
 
 
 def test_a_job_that_is_not_there_is_said_before_the_page(world, handle):
