@@ -118,8 +118,6 @@ class MasterService:
             whole_job=offer.whole_job,
             routing=offer.routing,
             joins=offer.joins,
-            former_dense=offer.former_dense,
-            former_holder=offer.former_holder,
         )
 
     def _check_protocol(self, start: Start, theirs: pb.Protocol) -> None:

@@ -26,7 +26,7 @@ from shoal.proto.methods import Method
 from shoal.proto.plane.direct import WithDirect
 from shoal.proto.plane.link import kept
 from shoal.proto.positions import Seen
-from shoal.proto.routing import Routing
+from shoal.proto.routing import Routing, holder_index
 from shoal.proto.serving import Handlers
 from shoal.ps.checks import check_push
 from shoal.ps.finite import check_finite
@@ -406,7 +406,9 @@ class ParameterServer:
             before = self.ownership.routing.epoch
             reply = handler(request)
             if self.ownership.routing.epoch > before:
-                self.held_logs.keep_only(self.ownership.routing.servers)
+                table = self.ownership.routing
+                keepers = [holder_index(each, table.dense) for each in range(table.servers)]
+                self.held_logs.keep_only([i for i, at in enumerate(keepers) if at == self.server])
             return reply
 
         return called

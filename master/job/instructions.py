@@ -166,7 +166,7 @@ class RestoreOffer:
     checkpoints: number and nonce of each, the newest first. again: an incarnation before it has
     run. replay: its log belongs to this course of the job. whole_job: all servers begin with the
     same checkpoint. holder: where its log is kept; "" for nowhere else. joins: it is new in a job
-    that trains. routing: the table that holds. former_dense, former_holder: as RestoreReply's.
+    that trains. routing: the table that holds.
     """
 
     again: bool
@@ -176,8 +176,6 @@ class RestoreOffer:
     holder: str
     joins: bool
     routing: pb.RoutingTable
-    former_dense: int = 0
-    former_holder: str = ""
 
 
 @dataclass(frozen=True)

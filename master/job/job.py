@@ -460,14 +460,12 @@ class Job:
         whole_job = bool(offered and self.resumptions and not replay)
         if whole_job:
             offered = offered[:1]
-        moves = self.moves
-        holder = self.members.holder_of(server, moves.routing.dense) if replay else ""
-        former = moves.former_dense if replay and not joins else 0
-        former_holder = self.members.holder_of(server, former) if former else ""
+        routing = self.moves.routing
+        logged = replay and not self.moves.unsaved
+        holder = self.members.holder_of(server, routing.dense) if logged else ""
         checkpoints = tuple((each.number, each.nonce) for each in offered)
-        table = moves.routing.to_message()
         return RestoreOffer(
-            again, replay, whole_job, checkpoints, holder, joins, table, former, former_holder
+            again, replay, whole_job, checkpoints, holder, joins, routing.to_message()
         )
 
     def server_addresses(self, now: float) -> list[str]:
