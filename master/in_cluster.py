@@ -155,7 +155,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
         insist(remove_pods, core, namespace, name)
 
     def make_pod(runner: Runner, start: Start, growth: int) -> Manifest:
-        workers, keeping = runner.job.look(_wanted)
+        workers, servers = runner.job.look(_wanted)
         return manifests.process_pod(
             config,
             pod.templates,
@@ -166,7 +166,7 @@ def _run_alone(pod: _Pod, resume: str) -> int:
             owners=pod.objects.owners_of_pods,
             grpc_probes=version >= GRPC_PROBES_SINCE,
             workers=workers,
-            servers=keeping,
+            servers=servers,
             authority=authority,
             growth=growth,
         )
@@ -244,8 +244,8 @@ def _run_alone(pod: _Pod, resume: str) -> int:
 
 
 def _wanted(job: Job, _now: float) -> tuple[int, int]:
-    """The number of workers wanted now, and of servers that keep logs: a job may be scaled."""
-    return job.members.workers_wanted, job.moves.routing.dense
+    """The number of workers wanted now, and of servers: a job may be scaled."""
+    return job.members.workers_wanted, job.moves.servers_wanted
 
 
 def left_running(job: Job, nodes: Mapping[int, str]) -> int:

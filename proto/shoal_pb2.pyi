@@ -1092,7 +1092,7 @@ class RestoreRequest(_message.Message):
     def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., server: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class RestoreReply(_message.Message):
-    __slots__ = ("again", "checkpoints", "nonces", "replay", "holder", "whole_job", "routing", "joins", "former_dense", "former_holder")
+    __slots__ = ("again", "checkpoints", "nonces", "replay", "holder", "whole_job", "routing", "joins")
     AGAIN_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     NONCES_FIELD_NUMBER: _ClassVar[int]
@@ -1101,8 +1101,6 @@ class RestoreReply(_message.Message):
     WHOLE_JOB_FIELD_NUMBER: _ClassVar[int]
     ROUTING_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
-    FORMER_DENSE_FIELD_NUMBER: _ClassVar[int]
-    FORMER_HOLDER_FIELD_NUMBER: _ClassVar[int]
     again: bool
     checkpoints: _containers.RepeatedScalarFieldContainer[int]
     nonces: _containers.RepeatedScalarFieldContainer[str]
@@ -1111,9 +1109,7 @@ class RestoreReply(_message.Message):
     whole_job: bool
     routing: RoutingTable
     joins: bool
-    former_dense: int
-    former_holder: str
-    def __init__(self, again: bool = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., whole_job: bool = ..., routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., joins: bool = ..., former_dense: _Optional[int] = ..., former_holder: _Optional[str] = ...) -> None: ...
+    def __init__(self, again: bool = ..., checkpoints: _Optional[_Iterable[int]] = ..., nonces: _Optional[_Iterable[str]] = ..., replay: bool = ..., holder: _Optional[str] = ..., whole_job: bool = ..., routing: _Optional[_Union[RoutingTable, _Mapping]] = ..., joins: bool = ...) -> None: ...
 
 class ServerProgress(_message.Message):
     __slots__ = ("what", "done", "total")

@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import click
@@ -37,7 +36,7 @@ from shoal.ps.push_samples import PushSamples
 from shoal.ps.saved.progress import StoppedError
 from shoal.ps.saved.recovery import RefusedError, Sources
 from shoal.ps.service import ParameterServer
-from shoal.ps.update_log.place import peer_sink_of, sink_of
+from shoal.ps.update_log.place import sink_of
 from shoal.security.identities import listening_address, own_identity
 
 logger = logging.getLogger(__name__)
@@ -169,12 +168,8 @@ def main(
             server.progress.keep_telling(_progress_teller(index, incarnation, connection))
             plan = _plan(server, index, incarnation, connection)
             if job.durability == "log":
-                sink = sink_of(job, index, incarnation, connection, plan, identity)
+                sink = sink_of(job, index, incarnation, connection, server.ownership, identity)
                 server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
-                if not job.log_in_files:
-                    server.moves.peer_sink_of = partial(
-                        peer_sink_of, job, index, incarnation, connection, identity=identity
-                    )
             restored = _restore(server, plan)
             update, held = server.held()
             request = pb.RegisterServerRequest(
@@ -351,9 +346,7 @@ def _register(
     server: ParameterServer, request: pb.RegisterServerRequest, connection: rpc.Connection
 ) -> None:
     reply = connection.call(methods.REGISTER_SERVER, request)
-    routing = Routing.from_message(reply.routing)
-    server.moves.keep_log_by(routing)
-    server.ownership.routing = routing
+    server.moves.set_routing(reply.routing)
     server.moves.settle()
     server.registration.settle()
     for fence in reply.fences:

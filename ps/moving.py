@@ -23,7 +23,7 @@ from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import WireError
-from shoal.proto.values.routing import Routing, holder_index
+from shoal.proto.values.routing import Routing
 from shoal.proto.wire import frames
 from shoal.ps import moved_dense, moved_rows
 from shoal.ps.forgetting.compaction import Compactor
@@ -34,7 +34,6 @@ from shoal.ps.moved_rows import Flags
 from shoal.ps.ownership import Ownership
 from shoal.ps.registration import Registration
 from shoal.ps.update_log.log import UpdateLog
-from shoal.ps.update_log.peer_sink import PeerSink
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +49,7 @@ def _nobody(server: int, address: str) -> Connection:
 
 
 class Moves:
-    """The moves of one server.
-
-    log: of its updates, once there is one. peer_sink_of: the place of its log by a table's `dense`;
-    None where logs are in files.
-    """
+    """The moves of one server. log: of its updates, once there is one."""
 
     def __init__(
         self,
@@ -67,7 +62,6 @@ class Moves:
         """pending: with --sync, the gradients that wait."""
         self.log: UpdateLog | None = None
         self.connect: Connect = _nobody
-        self.peer_sink_of: Callable[[int], PeerSink] | None = None
         self._server = server
         self._registration = registration
         self._ownership = ownership
@@ -114,8 +108,6 @@ class Moves:
             if table.dense != now.dense:
                 self._slices = moved_dense.ComingSlices(model, table.dense, table.epoch)
             self._coming = (table.owners == self._server) & (now.owners != self._server)
-            if self.log is not None:
-                self.log.leave_keepers(table.servers)
             if self._coming.any():
                 # What an earlier attempt left.
                 self._empty(model, self._coming, table.epoch)
@@ -198,9 +190,10 @@ class Moves:
         if request.epoch > before:
             # First: whoever asks by the new table is to find the new slices.
             self._hold_slices(request.epoch)
-            self.keep_log_by(_routing(request))
         self._ownership.set_routing(request)
         if request.epoch > before:
+            if self.log is not None:
+                self.log.moved(request.epoch)
             # What came late would take the place of what is pushed from now on.
             self._table = None
             self._owns()
@@ -218,14 +211,6 @@ class Moves:
             self.log.append_slices(step, epoch, slices.servers)()
         slices.hold()
         self._slices = None
-
-    def keep_log_by(self, routing: Routing) -> None:
-        """Move the log to the server that keeps it by a new table; before that table holds."""
-        before, after = self._ownership.routing.dense, routing.dense
-        if self.peer_sink_of is None or self.log is None:
-            return
-        if holder_index(self._server, before) != holder_index(self._server, after):
-            self.log.move_to(self.peer_sink_of(after))
 
     def end(self, request: pb.EndMoveRequest) -> pb.EndMoveReply:
         """The move is over: the table given holds, and rows of others' slots go."""

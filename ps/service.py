@@ -27,7 +27,7 @@ from shoal.proto.methods import Method
 from shoal.proto.plane.direct import WithDirect
 from shoal.proto.plane.link import kept
 from shoal.proto.values.positions import Seen
-from shoal.proto.values.routing import Routing
+from shoal.proto.values.routing import Routing, holder_index
 from shoal.proto.wire import frames
 from shoal.ps.found_ids import find_id
 from shoal.ps.model.checks import check_push
@@ -407,7 +407,9 @@ class ParameterServer:
             before = self.ownership.routing.epoch
             reply = handler(request)
             if self.ownership.routing.epoch > before:
-                self.held_logs.keep_only(self.ownership.routing.servers)
+                table = self.ownership.routing
+                keepers = [holder_index(each, table.dense) for each in range(table.servers)]
+                self.held_logs.keep_only([i for i, at in enumerate(keepers) if at == self.server])
             return reply
 
         return called

@@ -31,13 +31,15 @@ class BetweenUpdates:
     def __init__(self, job: SharedJob, ending: threading.Event) -> None:
         self._job = job
         self._ending = ending
+        self._within: list[None] = []  # one for each that has entered
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
         """Enter when no gradient waits and none is computed; none is until the end.
 
-        Raises MovingError if there is no such moment for long.
+        Raises MovingError if there is no such moment for long. May be entered again within.
         """
+        self._within.append(None)
         try:
             self._job.apply(lambda job, _: job.updates.hold_back(True))
             give_up = time.monotonic() + QUIET_SECONDS
@@ -48,7 +50,15 @@ class BetweenUpdates:
                     raise MovingError(f"gradients were under way for {QUIET_SECONDS:g} s")
             yield
         finally:
-            self._job.apply(lambda job, _: job.updates.hold_back(False))
+            self._within.pop()
+            held = bool(self._within)
+            self._job.apply(lambda job, _: job.updates.hold_back(held))
+
+    def wait_saved(self) -> None:
+        """Return once a checkpoint has what has moved, or the job has ended."""
+        while self._job.look(lambda job, _: job.moves.unsaved):
+            if self._ending.wait(LOOK_SECONDS):
+                return
 
     def check(self, held: Iterable[pb.GradientId]) -> None:
         """Raise MovingError if servers hold a gradient that may still be applied."""

@@ -126,6 +126,14 @@ def _begin_move(table: pb.RoutingTable, job: Job, now: float) -> int | None:
     return None
 
 
+def _begin_saving(table: pb.RoutingTable, job: Job, now: float) -> bool:
+    """Begin a checkpoint before a move; False if the move will not begin, as of `_begin_move`."""
+    wanted = job.moves.ordered is table and job.phases.phase is Phase.TRAINING
+    if wanted:
+        job.on(events.CheckpointBegun(), now)
+    return wanted
+
+
 def _commit_move(
     table: pb.RoutingTable, places: Mapping[ServerId, Place], job: Job, now: float
 ) -> None:
@@ -186,8 +194,8 @@ class ServerWork:
         self._ending = ending
         self._servers = ServerConnections(job.config.token, identity)
         self._taker = CheckpointTaker(job.config, self._servers)
-        between = BetweenUpdates(job, ending) if job.config.sync else None
-        self._mover = SlotMover(self._servers, ending, between)
+        self._between = BetweenUpdates(job, ending) if job.config.sync else None
+        self._mover = SlotMover(self._servers, ending, self._between)
         self._updates = UpdateThread(ending)
         self._fences = Fences(self._servers, self.places, self.fenced, self._fencing_failed)
         self._threads = started_pool(5, "calls")
@@ -204,7 +212,9 @@ class ServerWork:
             case ConfirmServers():
                 self._threads.submit(self._job.attempt, self._confirm)
             case MoveSlots(table):
-                self._threads.submit(self._job.attempt, partial(self._move_slots, table))
+                saved = self._between if self._job.config.log_at_servers else None
+                move = partial(self._move_saved, saved) if saved else self._move_slots
+                self._threads.submit(self._job.attempt, partial(move, table))
             case SettleServers(decided):
                 self._threads.submit(self._job.attempt, partial(self._settle_again, decided))
             case RemoveCheckpoints(numbers):
@@ -281,23 +291,44 @@ class ServerWork:
                 self._job.apply(events.CheckpointsFound(found))
 
     def _take_checkpoint(self, final: bool) -> None:
+        self._job.apply(events.CheckpointBegun())
+        self._finish_checkpoint(final)
+
+    def _finish_checkpoint(self, final: bool) -> bool:
+        """Take the checkpoint that was begun; return whether it is complete."""
         try:
-            self._job.apply(events.CheckpointBegun())
             taken = self._taker.take(self.places(), self._fixed, self._undisturbed)
         except Exception as error:
             if not isinstance(error, TakingError):
                 logger.exception("taking a checkpoint failed")
             reason = str(error) or type(error).__name__
             self._job.apply(events.CheckpointFailed(reason, final))
-        else:
-            logger.info("took %s", taken)
-            self._job.apply(events.CheckpointTaken(taken, final))
-            if self._job.config.durability == "log":
-                # Not before whoever restores is told of it.
-                for server, place in self.places().items():
-                    self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)
+            return False
+        logger.info("took %s", taken)
+        self._job.apply(events.CheckpointTaken(taken, final))
+        if self._job.config.durability == "log":
+            # Not before whoever restores is told of it.
+            for server, place in self.places().items():
+                self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)
+        return True
 
     # ------------------------------------------------------------ moves of slots
+
+    def _move_saved(self, between: BetweenUpdates, message: pb.RoutingTable) -> None:
+        """Move slots with no update from a checkpoint before that until the one that follows.
+
+        Logs at servers end with a move, and with --sync a server that lacks an update ends the job.
+        """
+        try:
+            with between.quiet():
+                begun = self._job.apply(partial(_begin_saving, message))
+                if begun and not self._finish_checkpoint(final=False):
+                    raise MovingError("a checkpoint is to be taken before")
+                self._move_slots(message)
+                between.wait_saved()
+        except MovingError as error:
+            why = str(error)
+            self._job.apply(events.MoveFailed(why))
 
     def _move_slots(self, message: pb.RoutingTable) -> None:
         before, there = self._job.apply(lambda job, _: (job.moves.routing, _there(job, message)))

@@ -421,18 +421,16 @@ class Job:
         if whole_job:
             offered = offered[:1]
         moves = self.moves
-        former = moves.former_dense if replay and not joins else 0
+        logged = replay and not moves.unsaved
         return pb.RestoreReply(
             again=again,
             replay=replay,
             whole_job=whole_job,
             checkpoints=[each.number for each in offered],
             nonces=[each.nonce for each in offered],
-            holder=self.members.holder_of(server, moves.routing.dense) if replay else "",
+            holder=self.members.holder_of(server, moves.routing.dense) if logged else "",
             joins=joins,
             routing=moves.routing.to_message(),
-            former_dense=former,
-            former_holder=self.members.holder_of(server, former) if former else "",
         )
 
     def server_addresses(self, now: float) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from shoal.config.job import JobConfig
+from shoal.master.job.heard import hears
 from shoal.master.work.accounts.applied import AppliedPush
 from shoal.master.work.ids import WorkerId
 from shoal.proto import shoal_pb2 as pb
@@ -58,11 +59,13 @@ class Counts:
     dropped: int = 0
 
 
+@hears("held_back")
 class Updates:
     """The updates of a job.
 
     size: gradients in an update. fold: whether a late gradient counts for the update
-    that is open when it comes; otherwise it is dropped.
+    that is open when it comes; otherwise it is dropped. held_back: workers wait once the
+    update that is open is applied.
     """
 
     def __init__(self, size: int, *, fold: bool) -> None:
@@ -74,7 +77,7 @@ class Updates:
 
     def _begin(self) -> None:
         # Numbers go on where a job is resumed: none is that of two updates.
-        self._held_back = False
+        self.held_back = False
         self._first = self._open
         self._applied = self._open - 1
         self._training: set[WorkerId] = set()
@@ -119,7 +122,7 @@ class Updates:
     def tell_again(self) -> None:
         """Another master goes on: it is not known which updates the servers were told of."""
         self._decided = deque(self._unapplied)
-        self._held_back = False
+        self.held_back = False
 
     def join(self, worker: WorkerId) -> int | None:
         """Let a worker compute a gradient for the open update; None if it must wait.
@@ -134,7 +137,7 @@ class Updates:
             return None
         self._joined.discard(worker)
         computed = len(self._admitted) + len(self._joined)
-        if self._held_back and not 0 < computed < self.size:
+        if self.held_back and not 0 < computed < self.size:
             return None
         gave = {each.worker for each in self._admitted}
         if worker in gave:
@@ -147,7 +150,7 @@ class Updates:
 
     def hold_back(self, held: bool) -> None:
         """Have workers wait, once the update that is open is applied; or no more."""
-        self._held_back = held
+        self.held_back = held
 
     @property
     def quiet(self) -> bool:

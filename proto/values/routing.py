@@ -25,7 +25,7 @@ class Routing:
     """owners: uint16 [16384], index of the server that owns each slot.
 
     dense: how many servers, the first ones, have slices of the dense variables; 0 stands for all.
-    Where servers keep each other's logs, these keep them, and those that came later have none.
+    Where servers keep each other's logs, these keep them.
     absent: servers that were told to end and have given away all that they had: nobody calls them
     until a later table has them again. They have no slots, and come after the first `dense`.
     """

@@ -65,6 +65,7 @@ class FileSink:
     def __init__(self, folder: Path, server: int, incarnation: int, *, sync: bool) -> None:
         self.retry_seconds = 0.0
         self.entry_bytes = RECORD_BYTES
+        self.keeps_moves = True
         self._folder = folder
         self._server = server
         self._incarnation = incarnation

@@ -26,8 +26,6 @@ from shoal.ps.model.tables import ServerModel
 from shoal.ps.saved.checkpoint import Cut
 from shoal.ps.saved.progress import Progress
 from shoal.ps.update_log.cuts import Cuts, Noted
-from shoal.ps.update_log.moved_sink import MovedSink, moved
-from shoal.ps.update_log.peer_sink import PeerSink
 from shoal.ps.update_log.replay import Fill, Restored, no_rows, recover
 from shoal.ps.update_log.sinks import (
     LogLostError,
@@ -46,6 +44,7 @@ CHECK_SECONDS = 0.5
 """Between looks whether the log is still there, and tries to begin a lost one anew."""
 
 UNSAVED_ROWS = "rows were loaded that are in no checkpoint yet"
+MOVED_ROWS = "rows have moved, and no checkpoint has them yet"
 
 Result = TypeVar("Result")
 
@@ -212,6 +211,8 @@ class UpdateLog:
         step: the last one. epoch: of the table that the move leads to. There is always room:
         pushes do not wait for rows that are in the log only until the next checkpoint.
         """
+        if not self._sink.keeps_moves:
+            return _nothing
         with self._lock:
             # No checkpoint before has these rows, whatever pushes it has.
             self._cuts.clear()
@@ -320,8 +321,12 @@ class UpdateLog:
         self.look_after()
 
     def _begin(self, base: pb.LogBase, *, protects: bool) -> None:
+        base.log = secrets.token_hex(8)
+        base.server, base.incarnation, base.epoch = self._server, self._incarnation, self._epoch
+        base.dense, base.dense_epoch = self.division
+        base.journal.CopyFrom(self.seen.position)
         try:
-            self._begin_at(self._sink, base)
+            self._sink.begin(base)
         except (LogLostError, LogTakenError) as error:
             with self._lock:
                 self._protection.unlogged(f"its log could not begin: {error}")
@@ -332,45 +337,20 @@ class UpdateLog:
             self._protection.begun(base.log, protects=protects)
             self._space.hold(())
 
-    def leave_keepers(self, servers: int) -> None:
-        """Nothing is needed any more of servers beyond so many, which are about to leave."""
-        if isinstance(self._sink, MovedSink):
-            self._sink.leave_keepers(servers)
+    def moved(self, epoch: int) -> None:
+        """Begin another log, unless this one keeps moves; it protects from a checkpoint on.
 
-    def _begin_at(self, sink: Sink, base: pb.LogBase) -> None:
-        base.log = secrets.token_hex(8)
-        base.server, base.incarnation, base.epoch = self._server, self._incarnation, self._epoch
-        base.dense, base.dense_epoch = self.division
-        base.journal.CopyFrom(self.seen.position)
-        sink.begin(base)
-
-    def move_to(self, now: PeerSink) -> None:
-        """Go on at another server; what is there is kept until a checkpoint has all of it.
-
-        No push may be under way.
+        epoch: of the table by which rows have moved, and which holds. No push may be under way.
         """
-        with self._looking:
-            sink = self._sink
-            assert isinstance(sink, (PeerSink, MovedSink))
-            with self._lock:
-                name, protects = self._protection.name, not self._protection.why
-                written = self._protection.written
-                if written and not protects:  # nothing is needed of it
-                    self._protection.lost(name, "its keeper is about to leave")
-            with self._pushes.paused() as paused:
-                if written and protects:
-                    standing = self._standing(paused)
-                    base = pb.LogBase(applied=standing.applied, update=standing.update)
-                    self._of_sink(name, self._begin_at, now, base)
-                with self._lock:
-                    goes_on = written and protects and self._protection.writes(name)
-                    if goes_on:
-                        self._protection.begun(base.log, protects=True)
-                self._sink = moved(sink, now, name) if goes_on else now
-                if goes_on:
-                    self._hold_again()
-                else:
-                    sink.close()  # another one begins in a moment
+        if self._sink.keeps_moves:
+            return
+        with self._looking, self._lock:
+            self._cuts.clear()
+            self._epoch = epoch
+            if self._protection.state is LogState.EMPTY:
+                return
+            self._protection.unlogged(MOVED_ROWS, AT_BEGINNING)  # a checkpoint follows at once
+        self.look_after()
 
     def assigned(self) -> None:
         """Rows were set, which is not in the log: it is to stand on what is there now.

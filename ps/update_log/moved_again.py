@@ -28,11 +28,6 @@ class Coming:
         self._slices: ComingSlices | None = None
         self.epoch = model.epoch
 
-    @property
-    def moved(self) -> bool:
-        """True if some entry of a move was done again."""
-        return self.epoch > self._model.epoch
-
     def take(self, header: pb.TakeRowsRequest, elements: npt.NDArray[Any]) -> None:
         """Elements came. Raises WireError."""
         slices = self._slices

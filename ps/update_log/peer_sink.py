@@ -6,7 +6,6 @@ peer_store.py's.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -40,8 +39,6 @@ APPEND_SHARE = 0.25
 APPEND_PATIENCE = 0.5
 """Seconds to repeat what a broken connection may have lost. A peer that has died cannot be
 back so soon; then the push is answered without."""
-
-LAST_STEP = 2**63 - 1
 
 CALL_DEADLINE = 5.0
 """Seconds; pushes wait for some of these calls."""
@@ -111,21 +108,21 @@ class _Writing:
 
 
 class PeerSink:
-    """The log of server `server` at server `keeper`.
+    """The log of server `server` at the server that keeps it by the routing table.
 
-    peer: its name, as `peer_name` gives it. locate: where that is. holder: the same for
-        taking a log: "" if it is not there, as the master knows it. Either raises WireError,
-        PeerUnavailableError. server_timeout_seconds: after which this server, if it answers
-        nothing, is taken for dead. identity: of this server.
+    keeper: its index, of the moment. peer: a server's name, as `peer_name` gives it. locate: where
+        a server is. holder: where the keeper is that has a log to take; "" if there is none, as the
+        master knows it. Either raises WireError, PeerUnavailableError. server_timeout_seconds:
+        after which this server, if it answers nothing, is taken for dead. identity: of this server.
     """
 
     def __init__(
         self,
         server: int,
         incarnation: int,
-        keeper: int,
-        peer: str,
-        locate: Callable[[], str],
+        keeper: Callable[[], int],
+        peer: Callable[[int], str],
+        locate: Callable[[int], str],
         holder: Callable[[], str],
         retry_seconds: float,
         server_timeout_seconds: float,
@@ -134,10 +131,10 @@ class PeerSink:
         self._append_seconds = min(APPEND_SECONDS, APPEND_SHARE * server_timeout_seconds)
         self.retry_seconds = retry_seconds
         self.entry_bytes = ENTRY_BYTES
+        self.keeps_moves = False
         self._server = server
         self._incarnation = incarnation
-        self.keeper = keeper
-        self._keeper = f"ps-{keeper}"
+        self._keeper = keeper
         self._peer = peer
         self._identity = identity
         self._locate = locate
@@ -186,24 +183,12 @@ class PeerSink:
     def drop(self, log: str, step: int, standing: Standing, mark: None) -> None:
         """See Sink."""
         del mark
-        self._drop_to(log, step, standing)
+        applied, update = standing.applied, standing.update
+        self._drop(pb.DropLogRequest(log=log, step=step, applied=applied, update=update))
 
     def check(self) -> None:
         """See Sink."""
         self._drop(pb.DropLogRequest(log=self._writing.log if self._writing else ""))
-
-    def check_log(self, log: str) -> None:
-        """Look whether a log that another sink writes on with is still there."""
-        self._drop(pb.DropLogRequest(log=log))
-
-    def forget(self, log: str, standing: Standing) -> None:
-        """Tell the keeper to drop all entries of a log that goes on elsewhere, if it is there."""
-        with contextlib.suppress(LogLostError, LogTakenError):
-            self._drop_to(log, LAST_STEP, standing)
-
-    def _drop_to(self, log: str, step: int, standing: Standing) -> None:
-        applied, update = standing.applied, standing.update
-        self._drop(pb.DropLogRequest(log=log, step=step, applied=applied, update=update))
 
     def _drop(self, request: pb.DropLogRequest) -> None:
         request.server, request.incarnation = self._server, self._incarnation
@@ -230,7 +215,7 @@ class PeerSink:
         assert self._connection is not None, "no log was taken"
         self._write(base.log, self._connection)
         if step:
-            self._drop_to(base.log, step, standing)
+            self.drop(base.log, step, standing, None)
 
     def close(self) -> None:
         """See Sink."""
@@ -244,7 +229,7 @@ class PeerSink:
     def _connect(self) -> Connection:
         """The connection to where the peer is now."""
         try:
-            return self._connection_to(self._locate())
+            return self._connection_to(self._locate(self._keeper()))
         except CallError as error:
             raise LogLostError(f"where it is is not known: {error}") from error
 
@@ -257,7 +242,7 @@ class PeerSink:
                 address,
                 deadline=CALL_DEADLINE,
                 patience=0.0,
-                peer=self._peer,
+                peer=self._peer(self._keeper()),
                 identity=self._identity,
             )
         if old is not None:
@@ -300,14 +285,15 @@ class PeerSink:
             if error.kind == pb.FENCED:
                 raise LogTakenError(error.message) from error
             if error.kind == pb.NO_LOG:
-                raise LogLostError(f"{self._keeper}, which kept it, has it no more") from error
+                kept = f"ps-{self._keeper()}, which kept it"
+                raise LogLostError(f"{kept}, has it no more") from error
             raise self._unreached(error) from error
         except (PeerUnavailableError, RuntimeError) as error:  # the latter: a bug there, no memory
             raise self._unreached(error) from error
 
     def _unreached(self, error: Exception) -> LogLostError:
-        logger.info("the log at %s: %s", self._keeper, error)
-        return LogLostError(f"{self._keeper}, which keeps it, cannot be reached")
+        logger.info("the log at ps-%d: %s", self._keeper(), error)
+        return LogLostError(f"ps-{self._keeper()}, which keeps it, cannot be reached")
 
 
 def _has_none(error: LogLostError) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from shoal.proto import faults
@@ -81,7 +81,6 @@ class _Held:
 
     base: pb.LogBase
     runs: list[_Run] = field(default_factory=list)
-    moves: dict[int, int] = field(default_factory=dict)  # step -> epoch, of entries of moves
     size: int = 0
     position: int = 0
 
@@ -124,10 +123,10 @@ class PeerLogs:
         with self._lock:
             return sum(held.size for held in self._logs.values())
 
-    def keep_only(self, servers: int) -> None:
-        """Let go of the logs of all but so many servers, the first ones: the others have left."""
+    def keep_only(self, servers: Collection[int]) -> None:
+        """Let go of the logs of all other servers: they have left, or another one keeps theirs."""
         with self._lock:
-            self._logs = {server: held for server, held in self._logs.items() if server < servers}
+            self._logs = {server: held for server, held in self._logs.items() if server in servers}
 
     def begin(self, request: pb.BeginLogRequest) -> pb.BeginLogReply:
         """Keep a new log in place of the server's old one. Raises WireError(FENCED)."""
@@ -165,8 +164,6 @@ class PeerLogs:
                 )
             for entry, frame in entries:
                 held.add(entry.step, entry.SerializeToString(), frame)
-                if entry.move:
-                    held.moves[entry.step] = entry.move
             held.position += len(entries)
             return pb.AppendLogReply(position=held.position)
 
@@ -175,14 +172,13 @@ class PeerLogs:
         with self._lock:
             held = self._find(request.server, request.log, request.incarnation)
             if request.step:
-                moved = [move for step, move in held.moves.items() if step <= request.step]
                 held.base = pb.LogBase(
                     log=request.log,
                     server=request.server,
                     incarnation=held.base.incarnation,
                     applied=request.applied,
                     update=request.update,
-                    epoch=max([held.base.epoch, *moved]),
+                    epoch=held.base.epoch,
                 )
                 held.drop(request.step)
         return pb.DropLogReply()

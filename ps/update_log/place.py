@@ -15,10 +15,10 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.rpc import Connection
 from shoal.proto.identity import Identity
 from shoal.proto.protocol import own_protocol
-from shoal.proto.values.routing import Routing, holder_index
+from shoal.proto.values.routing import holder_index
 from shoal.proto.wire.transport import peer_name
+from shoal.ps.ownership import Ownership
 from shoal.ps.update_log.file_sink import FileSink
-from shoal.ps.update_log.moved_sink import MovedSink
 from shoal.ps.update_log.peer_sink import PeerSink
 from shoal.ps.update_log.sinks import Sink
 
@@ -28,54 +28,28 @@ def sink_of(
     index: int,
     incarnation: int,
     master: Connection,
-    plan: pb.RestoreReply,
+    ownership: Ownership,
     identity: Identity | None = None,
 ) -> Sink:
-    """The place of the log of server `index`. plan: of its start. identity: of that server."""
+    """The place of the log of server `index`. ownership, identity: of that server."""
     if job.log_in_files:
         folder = JobFolder(Path(job.job_dir)).update_log
         return FileSink(folder, index, incarnation, sync=job.log_fsync)
-    at = partial(peer_sink_of, job, index, incarnation, master, identity=identity)
-    routed = plan.HasField("routing")
-    dense = Routing.from_message(plan.routing).dense if routed else job.num_servers
-    former = plan.former_dense
-    sink = at(dense)
-    if not former or holder_index(index, dense) == holder_index(index, former):
-        return sink
-    return MovedSink(at(former, before=True), sink)
 
-
-def peer_sink_of(
-    job: JobConfig,
-    index: int,
-    incarnation: int,
-    master: Connection,
-    dense: int,
-    *,
-    before: bool = False,
-    identity: Identity | None = None,
-) -> PeerSink:
-    """The place of a log at the server that keeps it by a routing table with this `dense`.
-
-    before: it is where the log was before a move.
-    """
-    peer = holder_index(index, dense)
-
-    def locate() -> str:
+    def locate(keeper: int) -> str:
         # Without a retry: who waits for the other server asks again.
         request = pb.GetRoutingRequest(addresses_only=True)
-        return master.call(methods.GET_ROUTING, request, patience=0.0).servers[peer]
+        return master.call(methods.GET_ROUTING, request, patience=0.0).servers[keeper]
 
     def holder() -> str:
         request = pb.RestoreRequest(server=index, incarnation=incarnation, protocol=own_protocol())
-        reply = master.call(methods.GET_RESTORE, request)
-        return reply.former_holder if before else reply.holder
+        return master.call(methods.GET_RESTORE, request).holder
 
     return PeerSink(
         index,
         incarnation,
-        peer,
-        peer_name(job.token, "ps", peer),
+        lambda: holder_index(index, ownership.routing.dense),
+        partial(peer_name, job.token, "ps"),
         locate,
         holder,
         # Workers wait for this server meanwhile.

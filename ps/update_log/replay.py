@@ -57,11 +57,11 @@ def no_rows(model: ServerModel) -> None:
     """Do nothing, as the Fill of a model that begins with no rows."""
 
 
-class OnceMoreError(Error):
+class OtherDivisionError(Error):
     """The log is to be done again on a model restored anew. dense: as `restore` takes it."""
 
-    def __init__(self, dense: int = 0) -> None:
-        super().__init__("the log is to be done again from the checkpoint")
+    def __init__(self, dense: int) -> None:
+        super().__init__(f"the log begins on dense slices of {dense} servers")
         self.dense = dense
 
 
@@ -73,8 +73,8 @@ class Recovered:
     base: of the log, which is to be written on; None: why not. sizes: step and bytes of each
     of its entries. step, standing: of the checkpoint that it was done again on; 0: of none, or
     with --sync, where the log counts its own entries. seen: how far the master's journal was, by
-    the log. slices: dense slices hold that came by a move, which the log does not say. moved: parts
-    of a move were done again. epoch: of the last routing table by which rows came to it.
+    the log. slices: dense slices hold that came by a move, which the log does not say. epoch: of
+    the last routing table by which rows came to it.
     """
 
     model: ServerModel | None
@@ -86,7 +86,6 @@ class Recovered:
     standing: Standing = field(default_factory=Standing)
     seen: Seen = field(default_factory=Seen)
     slices: bool = False
-    moved: bool = False
     epoch: int = 0
 
 
@@ -122,8 +121,8 @@ def recover(
             stop = error
             pushes.restore([])
             continue
-        except OnceMoreError as error:
-            dense = error.dense or dense
+        except OtherDivisionError as error:
+            dense = error.dense
             pushes.restore([])
             continue
         model = done.model
@@ -170,9 +169,6 @@ def _recovered(
         if time.monotonic() > give_up:
             return done
         time.sleep(RETRY_SECONDS)
-        if done.moved:
-            # Pushes are skipped the next time, and what has moved would be done twice.
-            raise OnceMoreError
 
 
 def _recover(
@@ -188,7 +184,7 @@ def _recover(
 ) -> None:
     taken = sink.take()
     if taken is None:
-        done.why = "its log is gone with the server that kept it"
+        done.why = "its log is gone with the server that kept it, or has ended as rows moved"
         return
     if done.model is None and taken.base.HasField("model"):
         done.model = from_beginning(taken.base, server, routing)
@@ -203,7 +199,7 @@ def _recover(
         return
     if taken.base.dense_epoch > done.model.epoch and taken.base.dense != done.model.dense.servers:
         # The log begins after the dense variables were divided anew, as a job was resumed.
-        raise OnceMoreError(taken.base.dense)
+        raise OtherDivisionError(taken.base.dense)
     done.sizes = []
     done.seen.note(taken.base.journal)
     entries = _noting(taken.entries, done.seen)
@@ -214,7 +210,6 @@ def _recover(
             done.count += applied
             done.sizes.append((step, size))
     finally:
-        done.moved |= coming.moved
         done.epoch = coming.epoch
     if done.model.dense.servers != routing.dense:
         # The move was decided, and the server ended before it heard of that.

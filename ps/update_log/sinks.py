@@ -85,11 +85,13 @@ class Sink(Protocol):
     """The place that keeps one server's log. Any method may raise LogLostError or LogTakenError.
 
     retry_seconds: how long taking a log is tried again while it fails. entry_bytes: the cost of an
-    entry there beside its push.
+    entry there beside its push. keeps_moves: whether a log goes on when rows move between servers,
+    with entries of what came; else it ends.
     """
 
     retry_seconds: float
     entry_bytes: int
+    keeps_moves: bool
 
     def clear(self) -> None:
         """Remove everything that earlier runs of the job left."""

@@ -39,8 +39,8 @@ TRANSITIONS = Transitions(
 
 
 AT_BEGINNING = 60.0
-"""Seconds that nothing is told of a job that begins with another's values: its first checkpoint
-follows at once."""
+"""Seconds that nothing is told of a job that begins with another's values, or whose rows have
+moved: a checkpoint follows at once."""
 
 
 class Protection:

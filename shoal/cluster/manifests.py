@@ -217,9 +217,9 @@ def process_pod(
 ) -> Manifest:
     """The pod of one start of a server or worker.
 
-    owners: its owner references. workers: how many are wanted. servers: how many keep logs of
-    updates now, Routing.dense. authority: of its certificate, as certificates.authority_name has
-    it. growth: how often its memory did not suffice.
+    owners: its owner references. workers, servers: how many are wanted. authority: of its
+    certificate, as certificates.authority_name has it. growth: how often its memory did not
+    suffice.
     """
     name = pod_name(config.job_name, role, index)
     master = address(master_name(config.job_name), config.job_name, namespace, MASTER_PORT)

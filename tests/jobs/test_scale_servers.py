@@ -83,7 +83,8 @@ POINTS = {
 def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
     kills = tmp_path / "kills"
     kills.mkdir()
-    points = POINTS[role]
+    # Logs at servers end with the decision, after which the last of these comes.
+    points = POINTS[role][: 3 if place == "peer" else None]
     gates = [f"step-{5 * number}" for number in range(1, len(points) + 1)]
     with RunningJob(
         "train",
@@ -111,6 +112,56 @@ def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
     assert total == [480, 480]
     assert counts == dict.fromkeys(range(480), 1)
     assert audited(job.folder)["updates"]["lost"] == 0
+
+
+@pytest.mark.parametrize("on_loss", ["retrain", "accept"])
+def test_what_a_death_between_a_move_and_its_checkpoint_costs_is_told_row_by_row(
+    numbered, tmp_path, on_loss
+):
+    """With logs at servers, which end with a move: as with --durability=checkpoint."""
+    kills = tmp_path / "kills"
+    kills.mkdir()
+    with RunningJob(
+        "train",
+        tmp_path,
+        on_loss,
+        environment={"GATES": "step-4 step-10", faults.VARIABLE: str(kills)},
+        training_data=numbered[0],
+        output=tmp_path / "out",
+        servers="2",
+        log_place="peer",
+        on_loss=on_loss,
+        **LOGGED,
+    ) as job:
+        job.at_gate("step-4")
+        scaled(job, 3)
+        job.wait_taken()
+        job.open("step-4")
+        job.at_gate("step-10")
+        armed = faults.arm(kills, "before-rows-removed", "ps-1")
+        scaled(job, 4)
+        assert not armed.exists()
+        table = job.call_master(methods.GET_ROUTING, pb.GetRoutingRequest()).routing
+        job.wait_taken(2)
+        job.kill("ps", 2)  # from then on nothing is lost
+        job.open("step-10")
+        ended = job.ended()
+    (ended.succeeded if on_loss == "retrain" else ended.degraded)()
+    report = audited(job.folder, clean=on_loss == "retrain")
+    ids = np.arange(480)
+    owners = Routing.from_message(table).owners[slot_of(ids)]
+    expected = np.ones(480, int)
+    for each in report["ranges"]:
+        of_server = (ids >= each["start"]) & (ids < each["end"]) & (owners == each["server"])
+        expected[of_server] += 1 if each["kind"] == "repeated" else -1
+    _, counts = applied(tmp_path / "out")
+    assert [counts.get(i, 0) for i in range(480)] == expected.tolist()
+    again = {each["server"] for each in report["ranges"]}
+    assert again == ({0, 2, 3} if on_loss == "retrain" else {1})
+    assert ended.ledger["repeated"] == (60 if on_loss == "retrain" else 0)
+    records = sum(each["end"] - each["start"] for each in report["ranges"])
+    assert records == 60 * len(again)
+    assert ended.result["servers"]["lost_pushes"] > 0
 
 
 def test_rows_and_all_else_are_those_of_a_job_whose_servers_stay(

@@ -14,13 +14,13 @@ pytestmark = pytest.mark.job
 EPOCHS = 8
 
 
-@pytest.mark.parametrize(("place", "numbers"), [("file", (1, 3, 2)), ("peer", (2, 4, 2))])
+@pytest.mark.parametrize(("place", "numbers"), [("file", (1, 3, 2, 3)), ("peer", (2, 4, 2, 3))])
 def test_each_gradient_is_in_one_update_on_servers_that_come_leave_and_die(
     numbered, tmp_path, place, numbers
 ):
     kills = tmp_path / "kills"
     kills.mkdir()
-    points = ["rows-taken", "pushes-frozen", "before-move-committed"]
+    points = ["rows-taken", "pushes-frozen", "before-move-committed", "before-rows-removed"]
     with RunningJob(
         "train",
         tmp_path,

@@ -19,7 +19,7 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
-from shoal.proto.values.routing import Routing, slice_of
+from shoal.proto.values.routing import Routing, holder_index, slice_of
 from shoal.proto.wire import frames
 from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
@@ -91,7 +91,8 @@ def end():
 class World:
     """The servers of a job, and what its master and its workers do with them.
 
-    twin: servers that never die, without logs, and get each push once. spec: of the model.
+    twin: servers that never die, without logs, and get each push once. unsaved: as the master's
+    Moves has it. spec: of the model.
     synchronous: pushes wait for the update that names them. first_rows: as in `Sources`.
     """
 
@@ -115,6 +116,7 @@ class World:
         self.sequences = {}
         self.kept = []
         self.number = 0
+        self.unsaved = False
         self.event_time = None
         self.master, port = serving.serve({methods.GET_ROUTING: self._located}, "127.0.0.1:0", 4)
         self.to_master = rpc.Connection(f"127.0.0.1:{port}")
@@ -151,17 +153,21 @@ class World:
     def _sink(self, index):
         if len(self.servers) == 1:
             return FileSink(self.folder / "log", 0, self.incarnations[0], sync=True)
-        return self.at_peer(index, (index + 1) % len(self.servers))
+        return self.at_peer(index)
 
-    def at_peer(self, index, keeper):
+    def at_peer(self, index):
         """The place of a server's log at another one."""
+
+        def keeper():
+            return holder_index(index, self.routing.dense)
+
         return PeerSink(
             index,
             self.incarnations[index],
             keeper,
-            "",
-            lambda: self._locate(keeper),
-            lambda: self.addresses[keeper],
+            lambda _: "",
+            self._locate,
+            lambda: "" if self.unsaved else self.addresses[keeper()],
             retry_seconds=10.0,
             server_timeout_seconds=60.0,
         )
@@ -233,6 +239,7 @@ class World:
             return
         complete(attempt, shards, {})
         self.kept.append(self.number)
+        self.unsaved = False
         if until == "told":
             self.told()
 

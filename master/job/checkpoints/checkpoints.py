@@ -242,7 +242,6 @@ class Checkpoints:
             member.wants_checkpoint for member in self._members.servers.values()
         )
         moved = self._moves.wants_checkpoint
-        moved = moved or (self._moves.former_dense > 0 and now >= self._asked_after)
         drains = self.drains.wanted and not self._moves.departures.serving(self._members)
         return due or asked or self._wanted or moved or drains
 
@@ -273,7 +272,7 @@ class Checkpoints:
             member.wants_checkpoint = False  # until it says so again
         self.count += 1
         self._taken_at = now
-        self._moves.former_dense = 0  # nothing is needed of the logs before
+        self._moves.unsaved = False
         self._keep(taken)
         self.drains.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
         if self._mark:

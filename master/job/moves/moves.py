@@ -30,7 +30,6 @@ from shoal.master.job.instructions import (
 from shoal.master.job.members.members import ProcessState, ServerMember
 from shoal.master.job.members.membership import Membership
 from shoal.master.job.moves.departures import Departures
-from shoal.master.job.moves.move_steps import first_step
 from shoal.master.job.moves.placement import Weights, balanced
 from shoal.master.work.ids import ServerId, Start
 from shoal.master.work.phases import Phase
@@ -75,9 +74,9 @@ class Moves:
 
     routing: the table that holds. attempt: how many moves have begun. count, failures: of moves
     that were completed and given up. wants_checkpoint: a move was completed, and no checkpoint has
-    been begun since. former_dense: how many servers kept logs, where others keep them now, and
-    those before are needed until a checkpoint is complete; else 0. departures: servers that were
-    told to end. ordered: the table of a move that is to begin, if nothing else is wanted before.
+    been begun since. unsaved: one was decided, and no checkpoint has been completed since: logs at
+    servers have ended, and the next ones do not protect yet. departures: servers that were told to
+    end. ordered: the table of a move that is to begin, if nothing else is wanted before.
     """
 
     def __init__(
@@ -94,8 +93,7 @@ class Moves:
         self.routing = Routing.even(config.num_servers)
         self.servers_wanted = config.num_servers
         self.count = self.failures = self.attempt = 0
-        self.wants_checkpoint = False
-        self.former_dense = 0
+        self.wants_checkpoint = self.unsaved = False
         self.departures = Departures()
         self._stage = Moving.IDLE
         self.ordered: pb.RoutingTable | None = None
@@ -225,13 +223,6 @@ class Moves:
 
     def _table(self, owners: np.ndarray, servers: int, absent: Sequence[int] = ()) -> Routing:
         dense = min(servers, self.servers_wanted, *absent)
-        if self._logs_at_servers:
-            # Those that have dense slices keep the logs: they stay while servers come, and one that
-            # is to leave keeps what it has until a checkpoint is complete, after which it leaves.
-            dense = min(dense, self.routing.dense)
-            if dense < self.routing.dense:
-                dense = dense if int(owners.max()) < dense else self.routing.dense
-                servers = self.routing.servers
         return Routing(self.routing.epoch + 1, servers, owners, dense, tuple(absent))
 
     def _wanted_next(self, now: float) -> tuple[np.ndarray, int, Sequence[int]] | None:
@@ -251,8 +242,7 @@ class Moves:
         owners = self._owners_wanted(absent)
         if owners is None:
             return None
-        # One that is to leave stays until it has no slots.
-        return owners, max(self.servers_wanted, int(owners.max()) + 1), absent
+        return owners, self.servers_wanted, absent
 
     def _among(self, servers: int, absent: list[int]) -> tuple[np.ndarray, int, Sequence[int]]:
         return balanced(self.routing.owners, servers, absent=absent), servers, sorted(absent)
@@ -294,16 +284,10 @@ class Moves:
         ready = ready and not self._members.fencing
         if self.under_way or not ready or now < self._after:
             return
-        if self._logs_at_servers and (self.wants_checkpoint or self.former_dense):
-            # What has moved is in the logs until then, and so in memory.
-            return
         wanted = self._wanted_next(now)
         if wanted is None:
             return
         owners, servers, absent = wanted
-        if self._logs_at_servers:
-            owners = first_step(self.routing, owners, self._members.servers)
-            servers = max(servers, int(owners.max()) + 1)
         table = self._table(owners, servers, [each for each in absent if each < servers])
         self.ordered = table.to_message()
         self._instructions.append(MoveSlots(self.ordered))
@@ -330,8 +314,7 @@ class Moves:
         table, self._next = self._next, None
         assert table is not None
         before, self.routing = self.routing, table
-        if self._logs_at_servers and table.dense != before.dense:
-            self.former_dense = before.dense
+        self.unsaved = True
         if self._spreading:
             self._wanted = None
             self._spreading = not self._equal()
@@ -355,9 +338,6 @@ class Moves:
         self.count += 1
         self.wants_checkpoint = True
         self._dismiss()
-        if event.slots == 0:
-            self._record.note(now, "servers leave; they had no rows any more")
-            return
         if event.slots < 0:
             self._record.note(now, "rows have moved; how many the master before this one knew")
             return
@@ -429,6 +409,5 @@ class Moves:
         self.ordered = None
         self._spreading = False
         self._tries, self._after = 0, 0.0
-        self.former_dense = 0
         self.departures = Departures()
-        self.wants_checkpoint = False
+        self.wants_checkpoint = self.unsaved = False

@@ -28,6 +28,8 @@ def waits_for(job: Job) -> str:
     if servers or busy:
         to_come = _to_start(servers) or f"{_names(servers)} to be started again"
         return ", and ".join([*_doing(busy), *([to_come] if servers else [])])
+    if job.updates.held_back and job.moves.unsaved:
+        return "a checkpoint of the rows that have moved"
     if job.checkpoints.waits_for:
         return job.checkpoints.waits_for
     if not members.workers_alive:

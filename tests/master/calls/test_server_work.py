@@ -1,6 +1,7 @@
 """What the master has its servers do, while the journal or a server fails."""
 
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,14 +9,27 @@ import pytest
 from shoal.master.calls.move_slots import Moved, SlotMover
 from shoal.master.calls.server_work import ServerWork
 from shoal.master.calls.servers import Place
-from shoal.master.job.events import MoveBegun, MoveCommitted, MoveEnded
+from shoal.master.calls.take_checkpoint import TakingError
+from shoal.master.job.checkpoints.kept_checkpoints import Taken
+from shoal.master.job.events import (
+    CheckpointBegun,
+    CheckpointFailed,
+    CheckpointTaken,
+    MoveBegun,
+    MoveCommitted,
+    MoveEnded,
+    MoveFailed,
+)
 from shoal.master.job.moves.moves import Moving
+from shoal.master.job.view.waiting import waits_for
 from shoal.master.journal.journal import JournalError, StalledError
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.ids import ServerId
 from shoal.master.work.phases import Phase
 from shoal.proto import shoal_pb2 as pb
 from tests.master.job.moves.test_moves import World
+from tests.master.strategies import w
+from tests.waiting import until
 
 
 class Mover:
@@ -42,9 +56,9 @@ def moving():
     work.close()
 
 
-def methods(world):
+def methods(world, first=MoveBegun):
     names = [type(entry.event) for entry in world.events]
-    return names[names.index(MoveBegun) :]
+    return names[names.index(first) :]
 
 
 def test_a_move_waits_for_a_journal_that_cannot_be_written_for_a_while(moving):
@@ -71,6 +85,63 @@ def test_a_move_is_decided_though_the_journal_fails_to_write_so(moving):
     does.commit = commit
     move()
     assert methods(world) == [MoveBegun, MoveCommitted, MoveEnded]
+
+
+class Taker:
+    """Takes checkpoints at once, unless it fails; said: the reason."""
+
+    def __init__(self):
+        self.said = ""
+        self.taken = 0
+
+    def take(self, places, ledger, undisturbed):
+        if self.said:
+            raise TakingError(self.said)
+        self.taken += 1
+        return Taken(self.taken, 1, 1, 0.1)
+
+
+@pytest.fixture
+def held():
+    """With --sync and logs at servers: a job, its checkpoints, and a move that is ordered."""
+    world = World(servers="2", sync=True, durability="log", log_place="peer")
+    shared = SharedJob(world.job, clock=lambda: 2.0, commit=lambda _: None)
+    work = ServerWork(shared, threading.Event())
+    work._mover, work._taker = Mover(), Taker()
+    work._servers = SimpleNamespace(complete_checkpoint=lambda *_: None)
+    table = world.wanted(3)
+    move = partial(work._move_saved, work._between, table)
+    thread = threading.Thread(target=shared.attempt, args=(move,))
+    yield world, work, thread
+    work.close()
+
+
+def test_no_update_is_made_from_a_checkpoint_before_a_move_until_the_one_after_it(held):
+    world, work, thread = held
+    thread.start()
+    until("the move's end", lambda: MoveEnded in [type(each.event) for each in world.events])
+    assert world.job.updates.join(w(0)) is None
+    assert waits_for(world.job) == "a checkpoint of the rows that have moved"
+    work._taker.said = "no space left"
+    work._take_checkpoint(False)
+    assert world.job.updates.join(w(0)) is None
+    work._taker.said = ""
+    work._take_checkpoint(False)
+    thread.join()
+    assert world.job.updates.join(w(0)) == 1
+    moved = [MoveBegun, MoveCommitted, MoveEnded]
+    failed, taken = ([CheckpointBegun, end] for end in (CheckpointFailed, CheckpointTaken))
+    assert methods(world, CheckpointBegun) == taken + moved + failed + taken
+
+
+def test_rows_stay_if_no_checkpoint_can_be_taken_before_they_move(held):
+    world, work, thread = held
+    work._taker.said = "no space left"
+    thread.start()
+    thread.join()
+    assert methods(world, CheckpointBegun)[1:] == [CheckpointFailed, MoveFailed]
+    assert "a checkpoint is to be taken before; it is tried again" in world.job.record.messages[-1]
+    assert world.job.updates.join(w(0)) == 1
 
 
 def test_a_server_whose_memory_did_not_do_is_told_again_that_a_move_is_over(caplog):

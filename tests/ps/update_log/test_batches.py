@@ -43,7 +43,8 @@ def test_a_log_of_many_small_pushes_is_taken_in_few_messages(connect):
 
     server, port = serving.serve({methods.TAKE_LOG: take}, "127.0.0.1:0", 1)
     address = f"127.0.0.1:{port}"
-    sink = PeerSink(0, 1, 1, "", lambda: address, lambda: address, 10.0, 60.0)
+    where = lambda *_: address  # noqa: E731
+    sink = PeerSink(0, 1, lambda: 1, lambda _: "", where, where, 10.0, 60.0)
     try:
         taken = sink.take()
         assert taken.base.log == "a"

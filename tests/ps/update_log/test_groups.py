@@ -106,8 +106,8 @@ class Keeper:
         return self.then(len(self.groups), lambda: self.held.append(labelled))
 
     def sink(self, incarnation=1, seconds=240.0):
-        where = lambda: self.address  # noqa: E731
-        made = PeerSink(0, incarnation, 1, "", where, where, 10.0, seconds)
+        where = lambda *_: self.address  # noqa: E731
+        made = PeerSink(0, incarnation, lambda: 1, lambda _: "", where, where, 10.0, seconds)
         self.sinks.append(made)
         return made
 
