@@ -29,7 +29,7 @@ import numpy as np
 
 from benchmarks.server.parts import Server
 from shoal.checkpoints.folders import begin
-from shoal.checkpoints.storage import LocalStorage
+from shoal.files.storage import LocalStorage
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import methods

@@ -24,8 +24,8 @@ from pathlib import Path
 from benchmarks.restore import ROW_BYTES, specification, write
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.migration_terms import Described, Label, Wishes
-from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.checkpoints.threads import cores
+from shoal.files.storage import LocalStorage, open_storage
 from shoal.native.optimizers import OptimizerSpec
 from shoal.tools.migration import migration
 from shoal.tools.migration.migration_plan import plan

@@ -28,7 +28,7 @@ import click
 import numpy as np
 
 from shoal.checkpoints.folders import begin
-from shoal.checkpoints.storage import LocalStorage
+from shoal.files.storage import LocalStorage
 from shoal.master.calls.move_slots import Servers, SlotMover
 from shoal.master.calls.servers import Place, ServerConnections
 from shoal.master.job.moves.placement import balanced

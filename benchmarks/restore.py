@@ -35,8 +35,8 @@ import numpy as np
 import xxhash
 
 from shoal.checkpoints.folders import Checkpoint, begin, complete
-from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.checkpoints.threads import cores, for_each
+from shoal.files.storage import LocalStorage, open_storage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec

@@ -33,11 +33,12 @@ from shoal.errors import (
     UserError,
     without_secrets,
 )
+from shoal.files.described import DescribedSources
+from shoal.files.storage import LocalStorage
 from shoal.master.calls.found_ids import FoundIds
 from shoal.master.calls.slot_loads import SlotLoads
 from shoal.master.calls.stacks import Stacks
 from shoal.master.client_service import ClientService
-from shoal.master.data_index import DataIndex
 from shoal.master.figures.kubeflow import StatusServer, TrainJobReports
 from shoal.master.figures.recorder import Recorder
 from shoal.master.figures.step_losses import StepLosses
@@ -214,7 +215,7 @@ def run_job(
                 number, lambda received, _: runner.request_stop(signal.Signals(received).name)
             )
         stacks = stack.enter_context(closing(Stacks(shared, identity)))
-        index = DataIndex(folder.index)
+        index = DescribedSources(LocalStorage(folder.index))
         service = MasterService(shared, losses, stacks, index)
         clients = ClientService(
             shared,
@@ -255,7 +256,7 @@ def run_job(
             recorder = Recorder(shared, folder, journal.config)
             # After the result is there, and also if there is none.
             stack.callback(recorder.wait_for_uploads)
-            stack.callback(reports.wait_for_last)
+            stack.callback(reports.wait)
             with recorder, reports:
                 runner.run(launcher, again=journal.begun, resumed=resumed)
             keep_trained(shared, index)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
+from shoal.files.described import DescribedSources
 from shoal.master.calls.stacks import Stacks
-from shoal.master.data_index import DataIndex
 from shoal.master.figures.step_losses import StepLosses
 from shoal.master.job import events
 from shoal.master.job.assignments import WAIT_SECONDS
@@ -43,7 +43,7 @@ class MasterService:
         job: SharedJob,
         losses: StepLosses | None = None,
         stacks: Stacks | None = None,
-        index: DataIndex | None = None,
+        index: DescribedSources | None = None,
     ) -> None:
         self._index = index
         self._job = job
@@ -195,8 +195,11 @@ class MasterService:
         self._job.hear(Start(worker, request.incarnation), request.journal)
         if self._index is not None and request.HasField("data"):
             # Before anybody is given a task of these sources.
-            name = f"{request.worker}.{request.incarnation}-{request.task}"
-            self._index.put(name, request.data)
+            self._index.put(
+                (kind, source)
+                for kind in ("training", "validation", "prediction")
+                for source in getattr(request.data, kind)
+            )
         report = events.TaskReported.from_message(request)
         # As in _get_task: none is given out before all have spoken.
         held = request.held if request.held and self._job.all_heard else 0

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.job.events import JobFailed
+from shoal.master.job.events import JobFailed, Noted
 from shoal.master.job.job import Job
 from shoal.master.journal.journal import JournalError, StalledError
 from shoal.master.journal.witnesses import Witnesses
@@ -90,6 +90,11 @@ class SharedJob:
             return self.apply(change, PATIENCE_SECONDS)
         except (StalledError, JournalError) as error:
             raise WireError(pb.NOT_READY, str(error)) from error
+
+    def warn(self, text: str) -> None:
+        """Show a warning to those who follow the job, unless the journal cannot be written."""
+        with contextlib.suppress(WireError):
+            self.answer(Noted(f"warning: {text}"))
 
     def apply(
         self, change: Callable[[Job, float], Result], patience: float | None = None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from shoal.checkpoints.continued import read_trained
-from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import Trained, TrainedList, write_trained
 from shoal.errors import UserError
-from shoal.master.data_index import DataIndex
+from shoal.files.described import DescribedSources
+from shoal.files.storage import open_storage
 from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob
 
 
-def keep_trained(shared: SharedJob, index: DataIndex) -> None:
+def keep_trained(shared: SharedJob, index: DescribedSources) -> None:
     """Write what a job has trained, if it has come to its end and has a checkpoint.
 
     Before its result is written: who finds that finds this. A failure is a message of the job:

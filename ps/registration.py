@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shoal.checkpoints.storage import Storage
+from shoal.files.patient_storage import PatientStorage
+from shoal.files.storage import Storage, open_storage
 from shoal.native.answering import Answerer
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
@@ -25,7 +26,6 @@ from shoal.ps.model.tables import ServerModel, given_tables
 from shoal.ps.model.unpack import exactly
 from shoal.ps.ownership import Ownership
 from shoal.ps.saved.beginning import Beginning
-from shoal.ps.saved.patience import RestorePatience
 from shoal.ps.saved.progress import Progress
 from shoal.ps.saved.recovery import RegisteredWorkers, Sources, newest_shard
 from shoal.ps.update_log.log import UpdateLog
@@ -65,7 +65,9 @@ class Registration:
         self._answerer = answerer
         self._sources = sources
         self._progress = progress
-        self._opened = RestorePatience(progress, storage_patience).storage
+        self._opened = lambda location: PatientStorage(
+            open_storage(location), storage_patience, progress
+        )
         self._ownership = ownership
         self._pushes = pushes
         self._pending = pending

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from shoal.checkpoints.folders import Attempt, folder_name
 from shoal.checkpoints.formats import manifests
-from shoal.checkpoints.storage import open_storage
 from shoal.errors import Error
+from shoal.files.storage import open_storage
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.pools import started_pool

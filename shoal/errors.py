@@ -144,6 +144,13 @@ class StorageError(Error):
     """
 
 
+class StorageAwayError(StorageError):
+    """The storage did not answer for as long as it is tried; another try may help.
+
+    Its cause is the last error.
+    """
+
+
 class UnreadableError(UserError):
     """Files or a table could not be reached or read: the storage's trouble, no record's.
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.checkpoints.formats import manifests
-from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import UserError
+from shoal.files.storage import LocalStorage
 from shoal.proto import shoal_pb2 as pb
 
 SECONDS = 60

@@ -20,7 +20,7 @@ from shoal.proto.channels import rpc
 from shoal.proto.wire import transport
 from tests.ps.caller import Caller
 
-ALL = {"click", "shoal.base", "shoal.checkpoints", "shoal.config", "shoal.errors"}
+ALL = {"click", "shoal.base", "shoal.checkpoints", "shoal.config", "shoal.errors", "shoal.files"}
 COMMAND = ALL | {"shoal.cli", "shoal.client"}
 REPORT = COMMAND | {"rich", "shoal.cluster", "shoal.result"}
 MESSAGES = {"google.protobuf", "shoal.proto", "shoal.security"}

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shoal.errors import UnreadableError
+from shoal.errors import StorageAwayError, UnreadableError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import PeerUnavailableError, ServerAwayError, WireError
-from shoal.worker.storage_patience import StorageAwayError
 
 _OF_NO_RECORD = (
     WireError,

@@ -11,10 +11,11 @@ import traceback
 from collections.abc import Callable, Generator
 from contextlib import closing
 
-from shoal.checkpoints.outputs import check_output, try_output
+from shoal.checkpoints.outputs import check_output, try_output, written
 from shoal.checkpoints.saved import open_saved
 from shoal.config.job import JobConfig
-from shoal.errors import StorageError, UserCodeError, UserError, without_secrets
+from shoal.errors import StorageAwayError, StorageError, UserCodeError, UserError, without_secrets
+from shoal.files.patience import Patience
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.rpc import Connection
@@ -30,13 +31,11 @@ from shoal.worker.model.model import ServedModel
 from shoal.worker.model.steps import StepInputs
 from shoal.worker.outputs import export
 from shoal.worker.outputs.first_rows import write_first_rows
-from shoal.worker.outputs.patience import written
 from shoal.worker.outputs.prediction import PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from shoal.worker.reports.heartbeat import Heartbeat
 from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
-from shoal.worker.storage_patience import StorageAwayError, StoragePatience
 from shoal.worker.tasks import TaskClient, TrainingTasks
 from shoal.worker.training.pipeline import TaskError, TrainingPipeline
 from shoal.worker.training.staleness import StalenessBound
@@ -109,10 +108,14 @@ class Worker:
         self._servers = servers
         self._progress = progress
         self._worker = worker
-        known = servers.data_known
-        self._patience = StoragePatience(config.storage_patience_seconds, progress, known=known)
+        self._data_known = servers.data_known
+        self._patience = Patience(
+            config.storage_patience_seconds,
+            progress,
+            lambda trouble: trouble.may_be_mistake and not self._data_known,
+        )
         self._client = TaskClient(master, worker, incarnation, servers, progress, heartbeat)
-        self._data = JobData(config, module, progress.spent, self._patience, self._client.index_of)
+        self._data = JobData(config, module, progress, self._patience, self._client.index_of)
         described = self._data.pipeline(self._data.mode)
         self._model = ServedModel(
             config,
@@ -188,7 +191,7 @@ class Worker:
         report = pb.ReportTaskRequest(task=task.id)
         self._progress.begin(task.id)
         # From now on what is missing was there when the data was described.
-        self._patience.known |= task.kind != pb.DESCRIBE_DATA
+        self._data_known |= task.kind != pb.DESCRIBE_DATA
         try:
             if self._brings:
                 self._write_first_rows()

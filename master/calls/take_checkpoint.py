@@ -16,9 +16,9 @@ from shoal.checkpoints import folders
 from shoal.checkpoints.folders import Attempt, folder_name
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import Error
+from shoal.files.storage import Storage, open_storage
 from shoal.master.calls.servers import Place, ServerConnections
 from shoal.master.job.events import Taken
 from shoal.master.work.ids import ServerId

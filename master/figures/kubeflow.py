@@ -7,40 +7,27 @@ server, the certificate of its authority and a token; what is posted there stand
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import math
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.job.view.sample import sample_of
+from shoal.master.reporter import Reporter
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.phases import Phase
-from shoal.proto.errors import WireError
-
-logger = logging.getLogger(__name__)
 
 URL = "KUBEFLOW_TRAINER_SERVER_URL"
 AUTHORITY = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
 TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"
 """Variables of the environment: an address, and the paths of two files."""
 
-REPORT_SECONDS = 10.0
-"""Between two reports; Kubeflow asks for 5 at least."""
-
 CALL_SECONDS = 5.0
 """For one report."""
-
-END_SECONDS = 15.0
-"""For the last report, when the job has ended."""
 
 FIGURES = ("loss", "learning_rate", "samples_per_second", "workers", "servers")
 """Of a sample, which are told as metrics; beside the epoch and the last evaluation."""
@@ -119,61 +106,27 @@ class StatusServer:
             answer.read()
 
 
-class TrainJobReports:
-    """Reports the job while it is entered, and at its end; nothing without a server.
+class TrainJobReports(Reporter):
+    """Reports the job while it is entered, and at its end; nothing without a server."""
 
-    See `wait_for_last`.
-    """
+    SECONDS = 10.0
+    """Kubeflow asks for 5 at least."""
+
+    END_SECONDS = 15.0
+    LOST = "Kubeflow does not take the last report"
 
     def __init__(self, job: SharedJob, server: StatusServer | None) -> None:
+        where = server.url if server else ""
+        super().__init__(f"the TrainJob's status cannot be reported to {where}", job.warn)
         self._job, self._server = job, server
-        self._trouble = ""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._report_at_times, name="kubeflow", daemon=True)
 
-    def __enter__(self) -> TrainJobReports:
-        if self._server is not None:
-            self._thread.start()
-        return self
+    def __enter__(self) -> Self:
+        return super().__enter__() if self._server is not None else self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-
-    def wait_for_last(self) -> None:
-        """After it was left: wait for the last report, for a limited time.
-
-        Apart from that, so that the job's result does not wait for it.
-        """
-        if self._thread.ident is not None:
-            self._thread.join(END_SECONDS)
-
-    def _report_at_times(self) -> None:
-        assert self._server is not None
-        try:
-            ended = False
-            while not ended:
-                ended = self._ended.wait(REPORT_SECONDS)
-                if (status := self._job.look(progress)) is not None:
-                    self._report(self._server, status)
-        except Exception:
-            logger.exception("the job's progress is not reported to Kubeflow any more")
-
-    def _report(self, server: StatusServer, status: Mapping[str, Any]) -> None:
-        try:
-            server.post(status)
-        except (OSError, ValueError) as error:
-            # The next report says all that this one would have said.
-            if self._trouble != (trouble := str(error)):
-                self._trouble = trouble
-                text = (
-                    f"warning: the TrainJob's status cannot be reported to {server.url}: {trouble}"
-                )
-                with contextlib.suppress(WireError):  # the journal cannot be written, either
-                    self._job.answer(Noted(text))
-        else:
-            self._trouble = ""
+    def report(self, ended: bool) -> bool:
+        """See Reporter. Each report says all that one before it would have said."""
+        del ended
+        if self._server is None or (status := self._job.look(progress)) is None:
+            return False
+        self._server.post(status)
+        return True

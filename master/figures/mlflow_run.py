@@ -7,11 +7,9 @@ so that a server of it that does not answer holds up no file. The package is imp
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,19 +18,12 @@ from typing import Any
 from shoal.base.wholefile import write_json
 from shoal.config.job import JobConfig, fields_of
 from shoal.config.model_params import params_of
-from shoal.errors import without_secrets
+from shoal.errors import UserError
 from shoal.master.job.view.sample import EVALUATION, SCALARS
+from shoal.master.reporter import Reporter
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.master.work.evaluation.rules import Mlflow
 from shoal.master.work.phases import Phase
-
-logger = logging.getLogger(__name__)
-
-WRITE_SECONDS = 5.0
-"""Between two calls, and before one that failed is tried again."""
-
-END_SECONDS = 30.0
-"""For the last figures, at the end of the job."""
 
 MOST_UNWRITTEN = 1000
 """Rows that are kept while MLflow does not answer."""
@@ -54,25 +45,27 @@ STATUS = {Phase.SUCCEEDED: "FINISHED", Phase.STOPPED: "KILLED"}
 _Row = tuple[float, Mapping[str, Any], EvaluationResult | None]
 
 
-class MlflowRun:
+class MlflowRun(Reporter):
     """Writes one run. A new master, or a resumption, goes on with the run that `file` names.
 
-    tell: is told of trouble, in one line, once for each kind; called by a thread.
+    tell: as of Reporter.
     """
+
+    SECONDS, END_SECONDS = 5.0, 30.0
+    LOST = "MLflow does not answer: the run lacks the last figures"
 
     def __init__(
         self, target: Mlflow, config: JobConfig, file: Path, tell: Callable[[str], None]
     ) -> None:
-        self._target, self._config, self._file, self._tell = target, config, file, tell
+        super().__init__("MLflow does not take the job's figures", tell)
+        self._target, self._config, self._file = target, config, file
         self._rows: deque[_Row] = deque(maxlen=MOST_UNWRITTEN)
         self._batch: list[_Row] = []
         self._client: Any = None
         self._run = ""
         self._phase: Phase | None = None
         self._output = ""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._write_at_times, name="mlflow", daemon=True)
-        self._thread.start()
+        self.__enter__()
 
     def add(
         self, when: float, sample: Mapping[str, Any], evaluation: EvaluationResult | None = None
@@ -89,37 +82,15 @@ class MlflowRun:
         phase, output: of the job.
         """
         self._phase, self._output = phase, output
-        self._ended.set()
+        self.__exit__()
 
-    def wait_for_end(self) -> None:
-        """After `close`: return once that is done, or takes more than half a minute."""
-        self._thread.join(END_SECONDS)
-        if self._thread.is_alive():
-            logger.warning("MLflow does not answer: the run lacks the last figures")
-
-    def _write_at_times(self) -> None:
-        told = ""
-        wait = 0.0  # a package that is missing is told at once
-        while True:
-            ended = self._ended.wait(wait)
-            wait = WRITE_SECONDS
-            try:
-                self._write(ended)
-                told = ""
-            except ImportError as error:
-                logger.warning("mlflow cannot be imported: %s", error)
-                return self._tell(MISSING)
-            except Exception as error:  # of the package, which has many
-                lines = str(error).strip().splitlines() or [type(error).__name__]
-                if told != (told := without_secrets(lines[0])):
-                    self._tell(f"MLflow does not take the job's figures: {told}")
-            if ended:
-                return None
-
-    def _write(self, ended: bool) -> None:
+    def report(self, ended: bool) -> bool:
+        """See Reporter."""
         if self._client is None:
-            from mlflow import MlflowClient
-
+            try:
+                from mlflow import MlflowClient
+            except ImportError as error:
+                raise UserError(MISSING) from error
             self._client = MlflowClient(self._target.tracking_uri or None)
         if not self._run:
             self._run = self._known_run() or self._new_run()
@@ -133,6 +104,7 @@ class MlflowRun:
             if self._output and self._phase.complete:
                 self._client.set_tag(self._run, "shoal.output", self._output)
             self._client.set_terminated(self._run, STATUS.get(self._phase, "FAILED"))
+        return True
 
     def _log(self, metrics: list[tuple[str, float, int, int]]) -> None:
         from mlflow.entities import Metric

@@ -6,35 +6,27 @@ mlflow_run.py's, the figures are job/view/sample.py's.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-import threading
 import time
 from collections import deque
 from functools import partial
-from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from shoal.base.job_folder import JobFolder
 from shoal.config.job import JobConfig, fields_of
-from shoal.errors import UserError, without_secrets
 from shoal.master.figures.metrics_file import MetricsFile, write_parquet
 from shoal.master.figures.mlflow_run import MlflowRun
 from shoal.master.figures.tensorboard import EventFiles
-from shoal.master.job.events import Noted
 from shoal.master.job.job import Job
 from shoal.master.job.view.sample import evaluations_from, sample_of
 from shoal.master.job.view.status import row_norms, staleness
+from shoal.master.reporter import Reporter
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.master.work.evaluation.rules import Mlflow
 from shoal.master.work.phases import Phase
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import WireError
 from shoal.proto.values.distribution import Distribution
-
-logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Between two looks for an evaluation that has ended, which has a row at once."""
@@ -48,24 +40,24 @@ BEGINNING_SECONDS = 60.0
 MOST_UNSHOWN = 1000
 """Rows that are kept for event files that cannot be written now."""
 
-END_SECONDS = 90.0
-"""For the last figures to be written when the job has ended."""
-
-
 _Norms = dict[tuple[int, str], pb.Distribution]
 
 _Row = tuple[float, dict[str, Any], Distribution, EvaluationResult | None, _Norms]
 """When, the figures, staleness, evaluation and norms of rows, as EventFiles.add takes them."""
 
 
-class Recorder:
+class Recorder(Reporter):
     """Writes metrics.csv while it is entered, and at its end metrics.parquet.
 
     With --tensorboard-dir event files too, and a run of MLflow if callbacks() asks for it; see
     `wait_for_uploads`. config: of the job, as it is now.
     """
 
+    END_SECONDS = 90.0
+    LOST = "the job's last metrics are not written: a disk does not answer"
+
     def __init__(self, job: SharedJob, folder: JobFolder, config: JobConfig) -> None:
+        super().__init__("the job's metrics cannot be written", job.warn)
         self._job, self._folder, self._config = job, folder, config
         self._seconds = config.metrics_seconds
         self._file: MetricsFile | None = None
@@ -74,26 +66,14 @@ class Recorder:
         self._evaluations = 0
         self._unshown: deque[_Row] = deque(maxlen=MOST_UNSHOWN)
         self._whole = False
-        self._trouble = ""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._record, name="metrics", daemon=True)
+        self._due, self._first = 0.0, math.inf
 
-    def __enter__(self) -> Recorder:
-        if self._seconds > 0:
-            self._thread.start()
-        return self
+    def __enter__(self) -> Self:
+        return super().__enter__() if self._seconds > 0 else self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        if self._thread.ident is not None:
-            self._thread.join(END_SECONDS)
-            if self._thread.is_alive():
-                logger.warning("the job's last metrics are not written: a disk does not answer")
+    def __exit__(self, *error: object) -> None:
+        super().__exit__()
+        self.wait()
 
     def wait_for_uploads(self) -> None:
         """After it was left: wait for MLflow and the last event file's upload, for a limited time.
@@ -103,72 +83,65 @@ class Recorder:
         if self._thread.is_alive():
             return
         if self._run is not None:
-            self._run.wait_for_end()
-        if self._events is not None:
-            self._events.wait_for_upload()
+            self._run.wait()
+        if self._events is not None and self._events.uploads is not None:
+            self._events.uploads.wait()
 
-    def _record(self) -> None:
+    def report(self, ended: bool) -> bool:
+        """See Reporter."""
         try:
-            due, first = 0.0, math.inf
-            while not self._ended.is_set():
-                now = time.monotonic()
-                # A job that has ended has its last row below.
-                is_due = now >= due and not self._job.look(_phase).ended
-                if self._look(is_due) and is_due:
-                    first = min(first, now)
-                    due = now + pause(self._seconds, now - first)
-                wait = due - time.monotonic()
-                self._ended.wait(min(wait, LOOK_SECONDS) if wait > 0 else FIRST_SECONDS)
-            self._look(True)
-            try:
-                if self._whole:
-                    write_parquet(self._folder.metrics, self._folder.metrics_parquet)
-            finally:
-                if self._events is not None:
-                    self._events.close()
-                if self._run is not None:
-                    self._run.close(self._job.look(_phase), self._config.output)
-        except Exception:
-            logger.exception("the job's metrics are not recorded any more")
+            return self._look(ended)
+        finally:
+            if ended:
+                self._end()
 
-    def _look(self, due: bool) -> bool:
+    def pause(self) -> float:
+        """See Reporter."""
+        wait = self._due - time.monotonic()
+        return min(wait, LOOK_SECONDS) if wait > 0 else FIRST_SECONDS
+
+    def _end(self) -> None:
+        try:
+            if self._whole:
+                write_parquet(self._folder.metrics, self._folder.metrics_parquet)
+        finally:
+            if self._events is not None:
+                self._events.close()
+            if self._run is not None:
+                self._run.close(self._job.look(_phase), self._config.output)
+
+    def _look(self, ended: bool) -> bool:
         """Write a row if one is due, and one for each evaluation that has ended.
 
         Returns whether there was one to be written.
         """
+        now = time.monotonic()
+        # A job that has ended has its last row at the last look.
+        due = ended or (now >= self._due and not self._job.look(_phase).ended)
         found = self._job.look(partial(_figures, due, self._evaluations))
         if found is None:
             return False
+        if due:
+            self._first = min(self._first, now)
+            self._due = now + pause(self._seconds, now - self._first)
         sample, pushes, norms, evaluations, mlflow = found
         if mlflow is not None and self._run is None:
-            self._run = MlflowRun(mlflow, self._config, self._folder.mlflow, self._warn)
+            self._run = MlflowRun(mlflow, self._config, self._folder.mlflow, self._job.warn)
         rows: list[EvaluationResult | None] = [*evaluations] or [None]
         self._whole = False
-        try:
-            if self._file is None:
-                self._file = MetricsFile(self._folder.metrics)
-            when = time.time()
-            for each in rows:
-                if self._file.add(when, sample, each):
-                    self._unshown.append((when, sample, pushes, each, norms))
-                    if self._run is not None:
-                        self._run.add(when, sample, each)
-            self._whole = True
-            # The file goes on where the event files cannot be written.
-            self._evaluations += len(evaluations)
-            self._show()
-        except (OSError, UserError) as error:
-            # A full disk may have room again: the next rows are tried.
-            if self._trouble != (trouble := str(error)):
-                self._trouble = trouble
-                self._warn(f"the job's metrics cannot be written: {without_secrets(trouble)}")
-        else:
-            self._trouble = ""
+        if self._file is None:
+            self._file = MetricsFile(self._folder.metrics)
+        when = time.time()
+        for each in rows:
+            if self._file.add(when, sample, each):
+                self._unshown.append((when, sample, pushes, each, norms))
+                if self._run is not None:
+                    self._run.add(when, sample, each)
+        self._whole = True
+        # The file goes on where the event files cannot be written.
+        self._evaluations += len(evaluations)
+        self._show()
         return True
-
-    def _warn(self, text: str) -> None:
-        with contextlib.suppress(WireError):  # the journal cannot be written, either
-            self._job.answer(Noted(f"warning: {text}"))
 
     def _show(self) -> None:
         """Write to the event files what they lack. Raises OSError, UserError."""
@@ -185,7 +158,7 @@ class Recorder:
         given = {f.name: getattr(config, f.name) for f in fields_of(config.command)}
         parameters = {name: value for name, value in given.items() if value not in ("", None)}
         work = self._folder.path / "tensorboard"
-        return EventFiles(config.tensorboard_dir, config.job_name, parameters, work)
+        return EventFiles(config.tensorboard_dir, config.job_name, parameters, work, self._job.warn)
 
 
 def pause(seconds: float, since_first: float) -> float:

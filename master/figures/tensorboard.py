@@ -9,28 +9,21 @@ from __future__ import annotations
 import logging
 import math
 import os
-import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
-from shoal.checkpoints.storage import open_storage
-from shoal.errors import UserError
+from shoal.files.storage import Storage, open_storage
 from shoal.master.job.view.sample import EVALUATION, SCALARS
+from shoal.master.reporter import Reporter
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.distribution import Distribution
 from shoal.proto.values.norms import BOUNDS
 
 logger = logging.getLogger(__name__)
-
-UPLOAD_SECONDS = 30.0
-"""Between two uploads to a URL, where files cannot grow: each is of the whole file."""
-
-END_SECONDS = 60.0
-"""For the last upload, at the end of the job."""
 
 STALENESS = "training/staleness"
 """The histogram of the staleness of the pushes since the one before."""
@@ -51,9 +44,16 @@ class EventFiles:
     """
 
     def __init__(
-        self, location: str, job_name: str, parameters: Mapping[str, Any], work: Path
+        self,
+        location: str,
+        job_name: str,
+        parameters: Mapping[str, Any],
+        work: Path,
+        tell: Callable[[str], object],
     ) -> None:
         """parameters: shown as hyperparameters. work: a folder of ours, for uploads.
+
+        tell: is told of uploads that fail.
 
         Raises OSError, and UserError if a variable that a URL names is not set.
         """
@@ -63,20 +63,13 @@ class EventFiles:
         self._parameters: Mapping[str, Any] | None = parameters
         self._before = Distribution()
         self._norms_before: dict[tuple[int, str], pb.Distribution] = {}
-        self._storage = None
-        folder = work
-        if "://" in location:
-            self._storage = open_storage(location).child(job_name)
-        else:
-            folder = Path(location, job_name)
+        folder = work if "://" in location else Path(location, job_name)
+        storage = open_storage(location).child(job_name) if folder is work else None
         folder.mkdir(parents=True, exist_ok=True)
         # Two masters may begin within the second that the name has.
         self._writer = EventsWriter(str(folder / "events"), f".{os.getpid()}")
-        self._path = Path(self._writer._file_name)
-        self._ended = threading.Event()
-        self._uploading = threading.Thread(target=self._upload_at_times, daemon=True)
-        if self._storage is not None:
-            self._uploading.start()
+        path = Path(self._writer._file_name)
+        self.uploads = _Uploads(path, storage, tell).__enter__() if storage else None
 
     def add(
         self,
@@ -182,35 +175,28 @@ class EventFiles:
         """Complete the file, and begin to upload it if it goes to a URL."""
         self._hyperparameters([], time.time())
         self._writer.close()
-        self._ended.set()
+        if self.uploads is not None:
+            self.uploads.__exit__()
 
-    def wait_for_upload(self) -> None:
-        """After `close`: return once the file is uploaded, or that takes too long."""
-        if self._storage is not None:
-            if self._uploading.is_alive():
-                logger.info("the last upload to %s is under way", self._storage.location)
-            self._uploading.join(END_SECONDS)
-            if self._uploading.is_alive():
-                logger.warning("the last upload to %s does not end", self._storage.location)
 
-    def _upload_at_times(self) -> None:
-        told = ""
-        while True:
-            ended = self._ended.wait(UPLOAD_SECONDS)
-            try:
-                self._upload()
-                told = ""
-            except (OSError, UserError) as error:
-                if told != (told := str(error)):
-                    logger.warning("%s: uploading the event file failed: %s", self._path, error)
-            if ended:
-                return
+class _Uploads(Reporter):
+    """Uploads a file to a URL, where files cannot grow: the whole of it each time."""
 
-    def _upload(self) -> None:
-        assert self._storage is not None
+    SECONDS, END_SECONDS = 30.0, 60.0
+
+    def __init__(self, path: Path, storage: Storage, tell: Callable[[str], object]) -> None:
+        super().__init__(f"uploading the event file to {storage.location} failed", tell)
+        self.LOST = f"the last upload to {storage.location} does not end"
+        self._path, self._storage = path, storage
+
+    def report(self, ended: bool) -> bool:
+        """See Reporter."""
+        if ended:
+            logger.info("the last upload to %s is under way", self._storage.location)
         self._storage.make()
         with self._storage.write(self._path.name) as file:
             file.write(self._path.read_bytes())
+        return True
 
 
 def _since(

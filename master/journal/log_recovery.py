@@ -17,8 +17,8 @@ from typing import Any
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import folders
-from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
+from shoal.files.storage import open_storage
 from shoal.master.job.events import Taken
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.positions import position_of

@@ -20,9 +20,9 @@ from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name, numbers, remove
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.newest import newest_good
-from shoal.checkpoints.storage import open_storage
 from shoal.config.job import RESUMABLE, JobConfig
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.master.job.events import (
     CheckpointFixed,
     CheckpointRecovered,

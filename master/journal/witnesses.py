@@ -18,9 +18,9 @@ from typing import Any
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints import folders
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.master.job.job import Job
 from shoal.master.job.members.members import ProcessState
 from shoal.master.journal.journal import Journal

@@ -32,7 +32,7 @@ class Progress:
     def __init__(self, stopped: threading.Event | None = None) -> None:
         self._stopped = stopped or threading.Event()
         self._lock = threading.Lock()
-        self._what = self._held_up = ""
+        self._what = self._waits_for = ""
         self._done = self._total = 0
 
     def begin(self, what: str, total: int = 0) -> None:
@@ -42,7 +42,7 @@ class Progress:
         """
         with self._lock:
             self._what, self._done, self._total = what, 0, total
-            self._held_up = ""
+            self._waits_for = ""
 
     def advance(self, size: int) -> None:
         """So many bytes more are done. Raises StoppedError if the server is to end."""
@@ -51,15 +51,18 @@ class Progress:
         with self._lock:
             self._done += size
 
-    def held_up(self, what: str) -> None:
-        """Note what the work waits for, as a verb and its object; "" once it goes on."""
+    def waits_for(self, what: str, tries: int = 0) -> None:
+        """Note what the work waits for, and how often it was tried; "" once it goes on."""
+        # With the number, so that the master sees that the server gets on.
+        again = f", tried {tries} times" if tries > 1 else ""
         with self._lock:
-            self._held_up = what
+            self._waits_for = what and f"wait for {what}{again}"
 
-    def pause(self, seconds: float) -> None:
+    def pause(self, seconds: float) -> bool:
         """Wait. Raises StoppedError if the server is to end."""
         if self._stopped.wait(seconds):
             raise StoppedError
+        return True
 
     def end(self) -> None:
         """Nothing is being done any more."""
@@ -68,7 +71,7 @@ class Progress:
     def now(self) -> pb.ServerProgress:
         """The work under way, with the bytes that are done and the bytes in total."""
         with self._lock:
-            what = self._held_up or self._what
+            what = self._waits_for or self._what
             return pb.ServerProgress(what=what, done=self._done, total=self._total)
 
     def keep_telling(self, tell: Callable[[pb.ServerProgress], object]) -> None:

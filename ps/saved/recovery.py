@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import Storage
 from shoal.errors import Error
+from shoal.files.storage import Storage
 from shoal.native.answering import Answerer
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb

@@ -22,9 +22,9 @@ from shoal.base import log
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Attempt, Checkpoint, folder_name
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import Storage, open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_USER_ERROR, UserError, without_secrets
+from shoal.files.storage import Storage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.memory import keep_freed_memory
 from shoal.proto.values.positions import Seen

@@ -97,7 +97,7 @@ class JobFolder:
 
     @property
     def index(self) -> Path:
-        """Folder of where the records of the job's data begin: master/data_index.py."""
+        """Folder of where the records of the job's data begin: shoal/files/described.py."""
         return self.path / "index"
 
     @property

@@ -2,7 +2,7 @@
 
 Owns the temporary name, the sync and the rename, and the reading of regular files only.
 Files of checkpoints, which may lie elsewhere than in a local folder, are
-shoal.checkpoints.storage's.
+shoal.files.storage's.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.migration_terms import loses_ids, value_dtype
 from shoal.checkpoints.newest import checkpoint_at
-from shoal.checkpoints.storage import Storage, open_storage
 from shoal.checkpoints.trained import NAME, Trained, sources_of, trained_list
 from shoal.errors import UserError
+from shoal.files.storage import Storage, open_storage
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 

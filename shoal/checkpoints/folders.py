@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import FORMAT, MANIFEST, CheckpointError
-from shoal.checkpoints.storage import Storage
+from shoal.files.storage import Storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import Routing
 

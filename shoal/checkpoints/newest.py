@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from shoal.checkpoints.folders import BEGUN, NAME, Checkpoint, folder_name, numbers
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import MANIFEST, CheckpointError
-from shoal.checkpoints.storage import Storage, open_storage
+from shoal.files.storage import Storage, open_storage
 
 
 def _verify(checkpoint: Checkpoint) -> None:

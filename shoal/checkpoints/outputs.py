@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from shoal.checkpoints.places import Place, place_at
 from shoal.config.flags import flag
 from shoal.config.job import JobConfig
-from shoal.errors import StorageError, UserError
+from shoal.errors import StorageAwayError, StorageError, UserError
+
+if TYPE_CHECKING:
+    from shoal.files.patience import Patience
+
+Result = TypeVar("Result")
 
 _TO_MEND = frozenset(
     {
@@ -128,6 +134,35 @@ def not_written(output: str, error: OSError, left: str = "") -> UserError | Stor
     """
     kind = UserError if needs_another(error) else StorageError
     return kind(f"--output: cannot write {output}: {error}" + (f"; {left}" if left else ""))
+
+
+def written(
+    patience: Patience | None,
+    output: str,
+    work: Callable[[], Result],
+    left: Callable[[], str] = lambda: "",
+) -> Result:
+    """Return the result of `work`, which writes to --output, and call it again while that fails.
+
+    patience: None for none. left: tells in words which files are there after a failure.
+
+    Raises UserError if another --output would help; StorageError when the patience has ended.
+    """
+
+    def attempt() -> Result:
+        try:
+            return work()
+        except OSError as error:
+            if patience is None or needs_another(error):
+                raise not_written(output, error, left()) from error
+            raise
+
+    if patience is None:
+        return attempt()
+    try:
+        return patience.call(attempt)
+    except StorageAwayError as error:
+        raise not_written(output, cast(OSError, error.__cause__), left()) from error
 
 
 @contextmanager

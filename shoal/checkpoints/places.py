@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from shoal.base.wholefile import sync
-from shoal.checkpoints.storage import RemoteStorage, Storage, open_storage
 from shoal.errors import UserError
+from shoal.files.storage import RemoteStorage, Storage, open_storage
 
 MANIFESTS = ("manifest.json", "_manifest.json")
 """Written last into an output folder: by the exporter, and beside predictions."""
@@ -38,12 +38,7 @@ PARTIAL = "_partial"
 
 def place_at(location: str) -> Place:
     """The place at a path or URL. Raises UserError if nothing installed knows the URL."""
-    if "://" not in location:
-        return LocalPlace(location)
-    try:
-        return UrlPlace(location)
-    except OSError as error:
-        raise UserError(f"--output: {error}") from error
+    return UrlPlace(location) if "://" in location else LocalPlace(location)
 
 
 class Place(ABC):
@@ -51,7 +46,7 @@ class Place(ABC):
 
     def __init__(self, location: str) -> None:
         self.location = location
-        self._storage = open_storage(location)
+        self._storage = open_storage(location, "--output")
 
     @abstractmethod
     def check(self) -> None:

@@ -34,8 +34,8 @@ from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import MANIFEST, CheckpointError
 from shoal.checkpoints.formats.quantized import dequantize
-from shoal.checkpoints.storage import Storage, open_storage
 from shoal.errors import UserError
+from shoal.files.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from shoal.checkpoints.formats.export_schema import ExportManifest, ExportTable

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import Storage
 from shoal.errors import UserError
+from shoal.files.storage import Storage
 
 NAME = "trained.json.gz"
 

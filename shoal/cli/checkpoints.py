@@ -22,7 +22,7 @@ from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_se
 
 if TYPE_CHECKING:
     from shoal.checkpoints.folders import Checkpoint
-    from shoal.checkpoints.storage import Storage
+    from shoal.files.storage import Storage
 
 
 class _Commands(click.Group):
@@ -104,7 +104,7 @@ def verify(folder: str, number: int | None) -> None:
 def _is_export(folder: str) -> bool:
     from shoal.checkpoints.folders import NAME
     from shoal.checkpoints.formats.manifests import MANIFEST
-    from shoal.checkpoints.storage import open_storage
+    from shoal.files.storage import open_storage
 
     name = folder.rstrip("/").rpartition("/")[2]
     return not NAME.fullmatch(name) and MANIFEST in open_storage(folder).names()
@@ -198,7 +198,7 @@ def _list(column: Any) -> Any:
 def find_checkpoints(folder: str, number: int | None = None) -> tuple[Storage, list[int]]:
     """The root of the checkpoints that `folder` means, and the numbers wanted there."""
     from shoal.checkpoints import folders
-    from shoal.checkpoints.storage import open_storage
+    from shoal.files.storage import open_storage
 
     parent, _, name = folder.rstrip("/").rpartition("/")
     match = folders.NAME.fullmatch(name)

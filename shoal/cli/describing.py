@@ -66,6 +66,9 @@ def _ran(config: JobConfig, which: str, *arguments: str) -> Iterator[Path]:
         command += ["--output", str(folder), *arguments]
         done = run(command, captured=True)
         if done.returncode:
-            text = done.stderr.strip() or f"its process ended with code {done.returncode}"
+            text = (
+                done.stderr.strip().removeprefix("Error: ")
+                or f"its process ended with code {done.returncode}"
+            )
             raise UserError(f"{which} ({config.model_def}): {text}")
         yield folder

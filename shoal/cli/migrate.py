@@ -96,8 +96,8 @@ def _migrate(source: str, target: str, given: dict[str, Any], values: dict[str, 
     # Late: they need pyarrow.
     from shoal.checkpoints.formats.manifests import CheckpointError
     from shoal.checkpoints.migration_terms import Wishes
-    from shoal.checkpoints.storage import open_storage
     from shoal.cli.describing import describe, predictions
+    from shoal.files.storage import open_storage
     from shoal.tools.migration import migration
     from shoal.tools.migration.migration_plan import plan
 

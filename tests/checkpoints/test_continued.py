@@ -11,7 +11,6 @@ from shoal.checkpoints.continued import differences, forerunner_checkpoint, read
 from shoal.checkpoints.folders import Checkpoint, begin
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.saved import open_saved
-from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import (
     NAME,
     Trained,
@@ -22,6 +21,7 @@ from shoal.checkpoints.trained import (
     write_trained,
 )
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb

@@ -20,8 +20,8 @@ from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.migration_terms import Described, Label, Wishes
 from shoal.checkpoints.newest import checkpoint_at
 from shoal.checkpoints.saved import SavedCheckpoint
-from shoal.checkpoints.storage import open_storage
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
@@ -305,7 +305,7 @@ from shoal.tools.migration import migration
 from shoal.tools.migration.migration_plan import plan
 from shoal.checkpoints.migration_terms import Described, Wishes
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.storage import open_storage
+from shoal.files.storage import open_storage
 
 old, new, after = sys.argv[1], sys.argv[2], int(sys.argv[3])
 source = Checkpoint(open_storage(old), 1)

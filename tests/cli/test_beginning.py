@@ -7,10 +7,10 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name
-from shoal.checkpoints.storage import open_storage
 from shoal.client.run.beginning import with_beginning
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from tests.ps.groups import IDS, Group
 
 

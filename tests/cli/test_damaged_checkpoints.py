@@ -16,10 +16,10 @@ from shoal.checkpoints.folders import Checkpoint, folder_name
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.newest import newest_good
 from shoal.checkpoints.saved import open_saved
-from shoal.checkpoints.storage import LocalStorage
 from shoal.cli.main import main
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.files.storage import LocalStorage
 from shoal.master.calls.servers import ServerConnections
 from shoal.master.calls.take_checkpoint import CheckpointTaker
 from tests.damage import Damager, watchdog

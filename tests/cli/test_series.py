@@ -10,12 +10,12 @@ import pytest
 
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import Trained, TrainedList, write_trained
 from shoal.client.run.beginning import with_beginning
 from shoal.client.run.series import Series
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.result import JobResult
 from tests.ps.groups import IDS, Group
 

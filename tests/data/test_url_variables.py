@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from shoal import errors
-from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.config.url_variables import check_variables, fill
 from shoal.data import open_reader
 from shoal.data.custom import open_custom_reader
 from shoal.errors import Error, UserError, without_secrets
+from shoal.files.storage import open_storage
 
 FLAG = "--training-data"
 PASSWORD = "hunter2/@:?#%&word"

@@ -23,9 +23,9 @@ import xxhash
 from shoal.checkpoints import folders
 from shoal.checkpoints.formats import arrow, export_schema, manifests, schema
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.files.storage import LocalStorage
 from shoal.master.job.events import JobBegun, Noted
 from shoal.master.journal import records
 from shoal.master.journal.events import Entry

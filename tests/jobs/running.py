@@ -13,9 +13,9 @@ from pathlib import Path
 from shoal.base.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name, numbers
 from shoal.checkpoints.formats.manifests import MANIFEST
-from shoal.checkpoints.storage import open_storage
 from shoal.client.found.processes import job_processes, kill_job
 from shoal.config.job import JobConfig
+from shoal.files.storage import open_storage
 from shoal.master.job.events import CheckpointTaken, JobStopped
 from shoal.master.journal import segments
 from shoal.master.journal.reading import read

@@ -6,8 +6,8 @@ import pytest
 
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint, numbers
-from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
+from shoal.files.storage import LocalStorage
 from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob
 

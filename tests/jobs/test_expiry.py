@@ -6,7 +6,7 @@ import pytest
 
 from shoal.checkpoints.contents import page_rows, removed_pages
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.storage import open_storage
+from shoal.files.storage import open_storage
 from tests.jobs.results import SERIAL, applied
 from tests.jobs.running import RunningJob, audited, resume, run
 from tests.waiting import until

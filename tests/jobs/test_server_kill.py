@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.checkpoints.newest import newest_good
-from shoal.checkpoints.storage import LocalStorage
+from shoal.files.storage import LocalStorage
 from shoal.native import ids
 from shoal.proto import faults
 from shoal.proto.values.routing import Routing

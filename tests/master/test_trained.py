@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.checkpoints.storage import open_storage
 from shoal.checkpoints.trained import NAME, TrainedList, trained_list
-from shoal.master.data_index import DataIndex
+from shoal.files.described import DescribedSources
+from shoal.files.storage import open_storage
 from shoal.master.job import events
 from shoal.master.shared_job import SharedJob
 from shoal.master.trained import keep_trained
@@ -45,7 +45,7 @@ def ended(tmp_path, *, saved=True, **fields):
 
 
 def told(job, tmp_path):
-    keep_trained(SharedJob(job), DataIndex(tmp_path / "index"))
+    keep_trained(SharedJob(job), DescribedSources(open_storage(str(tmp_path / "index"))))
     return trained_list(open_storage(str(tmp_path)))
 
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT
 from shoal.checkpoints.saved import DENSE_COLUMNS
-from shoal.checkpoints.storage import LocalStorage
+from shoal.files.storage import LocalStorage
 from tests.ps.caller import SGD
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.checkpoints.folders import Checkpoint, begin, complete, folder_name
-from shoal.checkpoints.storage import open_storage
+from shoal.files.storage import open_storage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec

@@ -11,7 +11,7 @@ import random
 import numpy as np
 
 from shoal.checkpoints.folders import begin, complete
-from shoal.checkpoints.storage import LocalStorage
+from shoal.files.storage import LocalStorage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.saved import open_saved
-from shoal.checkpoints.storage import LocalStorage, open_storage
+from shoal.files.storage import LocalStorage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.missing_rows import missing_row
 from shoal.proto.values.routing import Routing

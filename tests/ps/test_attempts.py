@@ -16,8 +16,8 @@ from shoal.checkpoints import contents, folders
 from shoal.checkpoints.folders import Checkpoint, begin, numbers
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.newest import newest_good
-from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.config.job import JobConfig
+from shoal.files.storage import LocalStorage, open_storage
 from shoal.master.calls.servers import Place, ServerConnections
 from shoal.master.calls.take_checkpoint import CheckpointTaker, TakingError
 from shoal.master.work.ids import ServerId
@@ -226,7 +226,7 @@ import os, sys
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import LocalStorage
+from shoal.files.storage import LocalStorage
 found = Checkpoint(LocalStorage(sys.argv[1]), 1)
 pieces = contents.table_pieces(found, 0, 0)
 first = next(pieces)

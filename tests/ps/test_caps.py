@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.checkpoints.folders import Checkpoint, begin, complete
-from shoal.checkpoints.storage import open_storage
+from shoal.files.storage import open_storage
 from shoal.native import ids as native_ids
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import SLOTS, Routing

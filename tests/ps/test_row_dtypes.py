@@ -7,7 +7,7 @@ import pytest
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.saved import SavedCheckpoint
-from shoal.checkpoints.storage import open_storage
+from shoal.files.storage import open_storage
 from tests.ps import groups
 from tests.ps.groups import IDS, Group, restored
 

@@ -10,14 +10,13 @@ import pytest
 
 from shoal.data.opening import open_reader
 from shoal.data.places.storage import reporting
-from shoal.errors import UnreadableError, UserCodeError, UserError
+from shoal.errors import StorageAwayError, UnreadableError, UserCodeError, UserError
+from shoal.files import patience as files_patience
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker import storage_patience
 from shoal.worker.code.module import user_code
 from shoal.worker.input.feed import TRAINING, InputPipeline
 from shoal.worker.loop import failure_of
 from shoal.worker.reports.progress import Progress
-from shoal.worker.storage_patience import StorageAwayError
 from tests.worker.conftest import MODULE
 from tests.worker.storage import patience
 
@@ -135,7 +134,8 @@ def test_the_patience_ends_and_the_failure_is_the_storages(quick):
     def read():
         raise OSError(5, "Input/output error", "s3://bucket/part-3")
 
-    with pytest.raises(StorageAwayError, match=r"part-3.*--storage-patience-seconds") as caught:
+    told = r"part-3.*--storage-patience-seconds"
+    with pytest.raises(StorageAwayError, match=told) as caught, user_code("read()", reads=True):
         patience(0.05, progress=progress).call(read, lambda: again.append(1))
     assert again
     assert failure_of(caught.value).kind == pb.STORAGE
@@ -143,7 +143,7 @@ def test_the_patience_ends_and_the_failure_is_the_storages(quick):
 
 
 def test_the_wait_is_told_while_it_lasts_and_ends_with_the_task(quick, monkeypatch):
-    monkeypatch.setattr(storage_patience, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(files_patience, "TOLD_SECONDS", 0.0)
     progress = Progress()
     told = []
 

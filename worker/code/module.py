@@ -29,7 +29,7 @@ from shoal.base.user_module import (
     missing_functions,
 )
 from shoal.config.model_params import params_of
-from shoal.errors import UserCodeError, UserError
+from shoal.errors import StorageAwayError, UserCodeError, UserError
 from shoal.worker.code.given_values import VALUES as ALLOWED
 from shoal.worker.code.given_values import functions_of
 from shoal.worker.code.kept_modules import KeptModules
@@ -50,7 +50,7 @@ def user_code(what: str, *, reads: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except (UserCodeError, GeneratorExit):
+    except (UserCodeError, StorageAwayError, GeneratorExit):
         raise
     except UserError as error:
         if str(error).lstrip().startswith(TRACED):

@@ -19,14 +19,16 @@ from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
 from shoal.data.indexed_reader import IndexedReader
 from shoal.data.opening import open_reader
-from shoal.data.places.index_folder import IndexFolder
 from shoal.data.places.index_store import IndexStore, Known
 from shoal.data.reader import DataReader, Source
+from shoal.files.described import DescribedSources
+from shoal.files.patience import Patience
+from shoal.files.storage import open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
 from shoal.worker.input.shuffling import Shuffled
-from shoal.worker.storage_patience import StoragePatience
+from shoal.worker.reports.progress import Progress
 
 Result = TypeVar("Result")
 
@@ -63,17 +65,17 @@ class JobData:
         self,
         config: JobConfig,
         module: UserModule,
-        spent: Callable[[str, float], None] = lambda *_: None,
-        patience: StoragePatience | None = None,
+        progress: Progress | None = None,
+        patience: Patience | None = None,
         ask: Callable[[str, str], Known | None] = lambda *_: None,
     ) -> None:
-        """spent: told of the seconds of reading and of feed, of the training data.
+        """progress: as of InputPipeline.
 
         patience: with the storage; None for none, as where somebody looks on. ask: gives what
         another worker has told of a source, by mode and name.
         """
         self._ask = ask
-        self._spent = spent
+        self._progress = progress
         self._patience = patience
         self._config = config
         self._module = module
@@ -86,8 +88,10 @@ class JobData:
         self._pipelines: dict[str, InputPipeline] = {}
         self._stores: dict[str, IndexStore] = {}
         self._describes = False
-        self._kept = IndexFolder(config.index_dir, "--index-dir") if config.index_dir else None
-        self._to_keep: dict[str, list[Known]] = {}
+        self._kept: DescribedSources | None = None
+        if config.index_dir:
+            self._kept = DescribedSources(open_storage(config.index_dir, "--index-dir"))
+        self._to_keep: list[tuple[str, pb.Source]] = []
 
     def _patiently(self, work: Callable[[], Result], again: Callable[[], object]) -> Result:
         return work() if self._patience is None else self._patience.call(work, again)
@@ -125,7 +129,7 @@ class JobData:
                     mode,
                     FLAGS[mode],
                     self._config.batch_size,
-                    self._spent,
+                    self._progress,
                     self._patience,
                     EventTime.parse(self._config.event_time) if mode == TRAINING else None,
                 ),
@@ -186,8 +190,9 @@ class JobData:
             if self._kept is not None:
                 self._kept.tidy()
                 reader = self._reader(mode)
+                stamps = self._kept.stamps(reader.form)
                 for name in names:
-                    if self._kept.has(reader.form, name, reader.stamp(name)):
+                    if stamps.get(name) == reader.stamp(name):
                         weights[name] = KNOWN_WEIGHT
             shuffled = mode == TRAINING and self._config.shuffles_tasks
             if shuffled and sum(weights.values()) > FIRST_WEIGHT:
@@ -255,28 +260,27 @@ class JobData:
                 self._describing(store),
             ):
                 found = [
-                    _found(reader.describe(name), store) if each is None else each
+                    _message(_found(reader.describe(name), store)) if each is None else each
                     for name, each in zip(names, kept, strict=True)
                 ]
             if self._kept is not None:
                 new = [each for each, old in zip(found, kept, strict=True) if old is None]
-                self._to_keep.setdefault(reader.form, []).extend(new)
-                if sum(map(len, self._to_keep.values())) >= KEPT_TOGETHER:
+                self._to_keep += [(reader.form, each) for each in new if each.stamp]
+                if len(self._to_keep) >= KEPT_TOGETHER:
                     self.keep()
-            return [_message(each) for each in found]
+            return found
 
         return self._patiently(described, reader.reopen)
 
-    def _kept_of(self, reader: DataReader, name: str) -> Known | None:
+    def _kept_of(self, reader: DataReader, name: str) -> pb.Source | None:
         if self._kept is None:
             return None
         return self._kept.get(reader.form, name, reader.stamp(name))
 
     def keep(self) -> None:
         """Write what was found out of sources to --index-dir."""
-        for form, found in self._to_keep.items():
-            assert self._kept is not None
-            self._kept.add(form, found)
+        if self._kept is not None:
+            self._kept.put(self._to_keep)
         self._to_keep.clear()
 
     @contextmanager

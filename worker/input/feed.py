@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from shoal.data.indexed_reader import IndexedReader
 from shoal.data.reader import CHUNK_ROWS, DataReader, Metadata, check_columns
 from shoal.data.samples.samples import blank, sample_columns, typed_columns
 from shoal.errors import UnreadableError, UserCodeError, UserError
+from shoal.files.patience import Patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
 from shoal.worker.code.module import UserModule, user_code
@@ -30,7 +31,7 @@ from shoal.worker.input.chunks import MappedChunks, spec_of, tensors_of
 from shoal.worker.input.event_times import EventTimes, Int64, RangeTimes
 from shoal.worker.input.shuffling import Shuffled, ShuffledRecords
 from shoal.worker.input.transformations import makes_batches, misaligned, refusal, used_columns
-from shoal.worker.storage_patience import StoragePatience
+from shoal.worker.reports.progress import Progress
 
 TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"
 
@@ -50,14 +51,14 @@ class InputPipeline:
         mode: str,
         flag: str,
         batch_size: int,
-        spent: Callable[[str, float], None] = lambda *_: None,
-        patience: StoragePatience | None = None,
+        progress: Progress | None = None,
+        patience: Patience | None = None,
         event_time: EventTime | None = None,
     ) -> None:
         """flag: the command-line flag that names the data; stands in errors.
 
-        spent: told of training's seconds of "read" and of the function, "feed" or
-          "feed_batch", as batches are taken.
+        progress: of the worker, is told of training's seconds of "read" and of the function, "feed"
+          or "feed_batch", as batches are taken; its watch of what a thread is at. None for none.
         patience: with storage that fails while a range is read; None for none.
         event_time: which column has the time of a record; None for none.
 
@@ -104,7 +105,7 @@ class InputPipeline:
                     raise fault from error
             raise
         self._use(faults)
-        self._spent = spent
+        self._progress = progress
         self._read_seconds = 0.0
         # Training reads ahead in a thread of its own (channel.py), which sees what takes long.
         self._batched: Iterable[Any] = batched
@@ -239,11 +240,12 @@ class InputPipeline:
                     raise run.error from None
                 self._raise_at_record(records, done)
                 raise
-            if self._mode == TRAINING:
+            if self._mode == TRAINING and self._progress is not None:
                 read = self._read_seconds - read
-                self._spent("read", read)
+                self._progress.spent("read", read)
                 # Not below 0, where feed itself reads ahead.
-                self._spent(self._module.feed_name, max(0.0, time.perf_counter() - began - read))
+                took = max(0.0, time.perf_counter() - began - read)
+                self._progress.spent(self._module.feed_name, took)
             features, labels, weights = self._split(element)
             size = int(tf.nest.flatten(features)[0].shape[0])
             if self._module.feed_batch is not None:
@@ -411,10 +413,10 @@ class InputPipeline:
         self, what: str, source: str, start: int, end: int, *, storage: bool = False
     ) -> AbstractContextManager[None]:
         """Has the worker's watch know what the thread is at, if there is one."""
-        if self._patience is None:
+        if self._progress is None:
             return nullcontext()
         records = pb.Range(source=source, start=start, end=end)
-        return self._patience.progress.watch.doing(what, records, storage=storage)
+        return self._progress.watch.doing(what, records, storage=storage)
 
     def _reading(self, what: str) -> AbstractContextManager[None]:
         """Tells exceptions of the user's own reader as those of the user's code."""

@@ -27,7 +27,7 @@ from shoal.base.tracebacks import own_lines
 from shoal.base.words import counted
 from shoal.config.job import JobConfig
 from shoal.config.table_options import told_options
-from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
+from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserCodeError, UserError
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import DTYPES
@@ -296,6 +296,24 @@ def import_quietly(command: str) -> None:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+
+@contextlib.contextmanager
+def telling_errors(command: str) -> Iterator[None]:
+    """Import TensorFlow as `import_quietly` does, and let an error of the body end the process.
+
+    It is told as users read it; the exit code is 1 if a disk fails, otherwise 2.
+    """
+    import_quietly(command)
+    try:
+        yield
+    except (UserError, StorageError) as error:
+        # Reading what was saved is also what --restore-from does.
+        click.echo(f"Error: {str(error).removeprefix('--restore-from: ')}", err=True)
+        sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
+    except UserCodeError as error:
+        click.echo(f"Error: {error.message}\n{own_lines(error.traceback)}".rstrip(), err=True)
+        sys.exit(EXIT_USER_ERROR)
 
 
 @click.command()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +22,10 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from shoal.base.tracebacks import own_lines
 from shoal.config.job import JobConfig
-from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
+from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.inspect.check import telling_errors
 from shoal.worker.servers.local import CheckpointServers, LocalServers
 
 
@@ -86,7 +85,7 @@ def predict(config: JobConfig, folder: Path, root: str, number: int, records: in
 
     from shoal.checkpoints.folders import Checkpoint
     from shoal.checkpoints.formats.manifests import CheckpointError
-    from shoal.checkpoints.storage import open_storage
+    from shoal.files.storage import open_storage
 
     config = replace(config, validation_data=config.training_data)
     try:
@@ -138,23 +137,12 @@ def _build(config: JobConfig, servers: Any, mode: str) -> tuple[Any, Any]:
 @click.option("--records", type=int, default=0, help="How many are predicted.")
 def main(config: str, output: str, root: str, number: int, records: int) -> None:
     """Describe a model, or predict with a checkpoint of it; exit 2 if it cannot be."""
-    from shoal.worker.inspect.check import import_quietly
-
-    import_quietly("checkpoint migrate")
-    try:
+    with telling_errors("checkpoint migrate"):
         job = JobConfig.load(config)
         if root:
             predict(job, Path(output), root, number, records)
         else:
             describe(job, Path(output))
-    except UserError as error:
-        click.echo(str(error).removeprefix("--restore-from: "), err=True)
-        sys.exit(EXIT_USER_ERROR)
-    except UserCodeError as error:
-        click.echo(error.message, err=True)
-        if lines := own_lines(error.traceback):
-            click.echo(lines, err=True)
-        sys.exit(EXIT_USER_ERROR)
 
 
 if __name__ == "__main__":

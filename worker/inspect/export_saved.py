@@ -8,19 +8,13 @@ outputs/export.py's, so that it is the one that a job would make of the same val
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
 from shoal.config.job import JobConfig
-from shoal.errors import (
-    EXIT_JOB_FAILED,
-    EXIT_USER_ERROR,
-    StorageError,
-    UserCodeError,
-    UserError,
-)
+from shoal.errors import StorageError, UserError
+from shoal.worker.inspect.check import telling_errors
 
 
 def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
@@ -33,7 +27,7 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
     """
     from shoal.checkpoints.folders import Checkpoint
     from shoal.checkpoints.formats.manifests import CheckpointError
-    from shoal.checkpoints.storage import open_storage
+    from shoal.files.storage import open_storage
     from shoal.worker.code.module import load_module
     from shoal.worker.input.data import JobData
     from shoal.worker.model.model import ServedModel
@@ -50,12 +44,12 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
     if config.training_data:
         features = JobData(config, module).pipeline("training").features_spec
     model = ServedModel(config, module, servers, features, None, 0, Progress())
+    model.register(servers.saved.dense())
     try:
-        model.register(servers.saved.dense())
         export(model, servers, config, servers)
-    except UserError as error:
-        # Reading what was saved is also what --restore-from does.
-        raise UserError(str(error).removeprefix("--restore-from: ")) from error
+    except StorageError as error:
+        again = "Nothing of the checkpoint is lost: run the command again when that is mended"
+        raise StorageError(f"{error}. {again}") from error
 
 
 @click.command()
@@ -64,23 +58,9 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
 @click.option("--number", required=True, type=int, help="Which of them.")
 def main(config: str, root: str, number: int) -> None:
     """Export a checkpoint; exit 2 if it cannot be, and 1 if a disk fails."""
-    from shoal.worker.inspect.check import import_quietly
-
-    import_quietly("export")
-    try:
+    with telling_errors("export"):
         job = JobConfig.load(config)
         export_checkpoint(job, root, number)
-    except UserError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(EXIT_USER_ERROR)
-    except StorageError as error:
-        again = "Nothing of the checkpoint is lost: run the command again when that is mended"
-        click.echo(f"Error: {error}. {again}", err=True)
-        sys.exit(EXIT_JOB_FAILED)
-    except UserCodeError as error:
-        click.echo(f"Error: {error.message}", err=True)
-        click.echo(error.traceback, err=True)
-        sys.exit(EXIT_USER_ERROR)
     click.echo(f"checkpoint {number} of {root} is exported to {job.output}")
 
 

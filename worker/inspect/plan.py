@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from typing import Any
 
 import click
 import numpy as np
 import numpy.typing as npt
 
-from shoal.base.tracebacks import own_lines
 from shoal.config.job import JobConfig
 from shoal.data.samples.extrapolation import Expected, IdCounts
-from shoal.errors import EXIT_USER_ERROR, UserCodeError, UserError
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.inspect.check import INDEX_BYTES, import_quietly, row_bytes
+from shoal.worker.inspect.check import INDEX_BYTES, row_bytes, telling_errors
 from shoal.worker.servers.local import LocalServers
 
 Int64 = npt.NDArray[np.int64]
@@ -182,15 +179,8 @@ def _predicted(
 @click.option("--records", required=True, type=int, help="Of the sample.")
 def main(config: str, records: int) -> None:
     """Print what is predicted, as JSON; exit 2 where the user's input is wrong."""
-    import_quietly("plan")
-    try:
+    with telling_errors("plan"):
         click.echo(json.dumps(plan(JobConfig.load(config), records)))
-    except UserError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(EXIT_USER_ERROR)
-    except UserCodeError as error:
-        click.echo(f"Error: {error.message}\n{own_lines(error.traceback)}".rstrip(), err=True)
-        sys.exit(EXIT_USER_ERROR)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@
     export_check.py       an export tried before a job
     prediction.py         predictions to files
     prediction_output.py  the folder of predictions, begun and finished
-    patience.py           writing again while the storage fails
 
 The layout of an output folder is shoal/checkpoints/places.py's.
 """

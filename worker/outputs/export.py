@@ -30,12 +30,13 @@ import tensorflow as tf
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT
 from shoal.checkpoints.formats.manifests import MANIFEST
-from shoal.checkpoints.outputs import replacing_output
+from shoal.checkpoints.outputs import replacing_output, written
 from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
-from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
 from shoal.errors import DISK_FAILS, UserCodeError, UserError
+from shoal.files.patience import Patience
+from shoal.files.storage import LocalStorage
 from shoal.proto.errors import BrokenStreamError
 from shoal.worker.code.module import user_code
 from shoal.worker.model.embeddings.keras_embeddings import tables_above
@@ -50,10 +51,8 @@ from shoal.worker.outputs.export_tables import (
     write_tables,
 )
 from shoal.worker.outputs.keras_model import plain_model, unsaveable
-from shoal.worker.outputs.patience import written
 from shoal.worker.outputs.row_forms import form_of, formed
 from shoal.worker.servers.group import ServerGroup
-from shoal.worker.storage_patience import StoragePatience
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ def export(
     servers: ServerGroup,
     config: JobConfig,
     source: TableSource | None = None,
-    patience: StoragePatience | None = None,
+    patience: Patience | None = None,
 ) -> None:
     """Write the export to --output, whole or not at all.
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.checkpoints.formats import manifests
-from shoal.checkpoints.storage import Storage
+from shoal.files.storage import Storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.model.embeddings.initial_rows import initializer_spec
 from shoal.worker.model.embeddings.keras_embeddings import matrix_pieces, vocabulary

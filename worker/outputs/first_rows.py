@@ -18,9 +18,9 @@ from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT
 from shoal.checkpoints.formats.manifests import MANIFEST
 from shoal.checkpoints.saved import DENSE_COLUMNS
-from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import Counted, write_parquet
 from shoal.worker.outputs.row_forms import columns

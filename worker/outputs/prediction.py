@@ -17,10 +17,10 @@ import tensorflow as tf
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
+from shoal.files.patience import Patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.outputs.prediction_output import write_part
-from shoal.worker.storage_patience import StoragePatience
 
 OWN_COLUMNS = ("source", "record")
 """Of the predictions, which tell of which record each is."""
@@ -53,7 +53,7 @@ class PredictionWriter:
     """
 
     def __init__(
-        self, config: JobConfig, module: UserModule, worker: int, patience: StoragePatience
+        self, config: JobConfig, module: UserModule, worker: int, patience: Patience
     ) -> None:
         """patience: with the storage of --output."""
         self._config = config

@@ -164,9 +164,20 @@ class Progress:
                 self._stages[TRAINING] += time.perf_counter() - began
                 self._training_since = None
 
-    def waits_for(self, what: str) -> None:
-        """The worker waits for something out of its hands, in words; "" for nothing more."""
+    def waits_for(self, what: str, tries: int = 0) -> None:
+        """The worker waits for something out of its hands, in words; "" for nothing more.
+
+        tries: are not told, so that the master hears of one wait once.
+        """
+        del tries
         self._waits_for = what
+
+    def pause(self, seconds: float) -> bool:
+        """Wait. Returns False at once if the worker must leave the present task."""
+        end = time.monotonic() + seconds
+        while not self.interrupted and (left := end - time.monotonic()) > 0:
+            self.stopped.wait(min(left, 0.2))
+        return not self.interrupted
 
     @property
     def waiting(self) -> bool:

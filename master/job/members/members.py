@@ -229,6 +229,11 @@ class ServerMember:
     told: pb.ServerStatus = field(default_factory=pb.ServerStatus)
     """Its last status, at which moves and changes of the number of servers look."""
 
+    @property
+    def table_bytes(self) -> int:
+        """Memory of its tables, by its last status."""
+        return sum(table.memory_bytes for table in self.told.tables)
+
     def start(self, now: float) -> int:
         """A new incarnation begins; returns its number."""
         self.state = ProcessState.STARTING

@@ -105,7 +105,7 @@ class Departures:
         staying = [each for each in servers if each not in leaving]
         if not leaving or not all(each.told.seconds for each in servers):
             return []
-        rows = sum(map(_rows_of, leaving))
+        rows = sum(each.table_bytes for each in leaving)
         seconds = min(self._seconds[_start_of(each)] for each in leaving)
         in_time = rows <= BYTES_PER_SECOND * SHARE * seconds
         if in_time and staying and _have_room(staying, leaving, rows):
@@ -122,10 +122,6 @@ def _note(starts: set[Start], start: Start) -> None:
 
 def _start_of(member: ServerMember) -> Start:
     return Start(member.id, member.incarnation)
-
-
-def _rows_of(member: ServerMember) -> int:
-    return sum(table.memory_bytes for table in member.told.tables)
 
 
 def _have_room(staying: Sequence[ServerMember], leaving: Sequence[ServerMember], rows: int) -> bool:

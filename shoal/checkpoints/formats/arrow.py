@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import CheckpointError
-from shoal.checkpoints.storage import Storage
+from shoal.files.storage import Storage
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import encoded
 

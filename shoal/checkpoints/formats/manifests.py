@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import xxhash
 
-from shoal.checkpoints.storage import Storage
 from shoal.errors import Error
+from shoal.files.storage import Storage
 
 if TYPE_CHECKING:
     from shoal.checkpoints.formats.schema import File, Page, PagedFile

@@ -53,7 +53,7 @@ def _find_at(location: str, table: str, key: int) -> tuple[pb.FoundId, str] | No
     from shoal.checkpoints.found import find_in_checkpoint, find_in_export
     from shoal.checkpoints.newest import checkpoint_at
     from shoal.checkpoints.saved import Export
-    from shoal.checkpoints.storage import open_storage
+    from shoal.files.storage import open_storage
 
     try:
         if (checkpoint := checkpoint_at(location)) is not None:

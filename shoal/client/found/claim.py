@@ -83,8 +83,8 @@ def _has_list(config: JobConfig) -> bool:
     """
     # Late: it is looked at where nothing else is to be done.
     from shoal.checkpoints.formats.manifests import CheckpointError
-    from shoal.checkpoints.storage import open_storage
     from shoal.checkpoints.trained import trained_list
+    from shoal.files.storage import open_storage
 
     try:
         found = trained_list(open_storage(config.checkpoint_dir))
@@ -98,7 +98,7 @@ def _has_list(config: JobConfig) -> bool:
 def _checkpoints(config: JobConfig) -> list[int]:
     """The numbers of the job's checkpoints, whole or not; none where they cannot be read."""
     from shoal.checkpoints.folders import numbers
-    from shoal.checkpoints.storage import open_storage
+    from shoal.files.storage import open_storage
 
     try:
         return numbers(open_storage(config.checkpoint_dir))

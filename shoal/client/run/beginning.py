@@ -43,7 +43,7 @@ def _with_saved(config: JobConfig) -> JobConfig:
     # Late, as only few jobs need it.
     from shoal.checkpoints.continued import last_checkpoint_at
     from shoal.checkpoints.formats.manifests import CheckpointError
-    from shoal.checkpoints.storage import open_storage
+    from shoal.files.storage import open_storage
 
     try:
         found = last_checkpoint_at(config.restore_from)

@@ -28,6 +28,7 @@ from shoal.errors import (
     without_credentials,
     without_secrets,
 )
+from shoal.files.storage import file_system
 
 TAIL_BYTES = 256 << 10
 """That are fetched of the end of a file: the footer of most Parquet files."""
@@ -59,18 +60,12 @@ class RemoteFiles:
         self, url: str, flag: str, kind: str = "", listed: Sequence[str] | None = None
     ) -> None:
         from fsspec import AbstractFileSystem  # late: files of this machine need none of it
-        from fsspec.core import url_to_fs
 
         self._flag = flag
         self._kind = kind
         shown = without_credentials(url)
         filled = fill(url, flag)
-        try:
-            self._fs, path = url_to_fs(filled.url)
-        except ImportError as error:
-            raise UserError(f"{flag}: {shown}: {error}") from error
-        except ValueError as error:
-            raise UserError(f"{flag}: {shown}: no filesystem for such URLs ({error})") from error
+        self._fs, path = file_system(filled, url, flag)
         try:
             with _as_os_errors():
                 urls = {

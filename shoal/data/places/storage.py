@@ -24,6 +24,7 @@ from shoal.data.places.files import PACKED, find_files
 from shoal.data.places.recent import Recent
 from shoal.data.places.remote import RemoteFiles, is_url
 from shoal.errors import NOT_THERE, UnreadableError, UserError, without_secrets
+from shoal.files.storage import file_system
 
 LIST = "@"
 """Before the path or URL of a list of files."""
@@ -168,10 +169,8 @@ def is_folder(place: str, name: str) -> bool:
     """True if a path or URL is a folder that has another one of this name."""
     if not is_url(place):
         return os.path.isdir(os.path.join(place, name))
-    from fsspec.core import url_to_fs  # late: files of this machine need none of it
-
     try:
-        files, path = url_to_fs(fill(place).url)
+        files, path = file_system(fill(place), place)
         return bool(files.isdir(f"{path.rstrip('/')}/{name}"))
     except Exception:
         return False  # what is wrong is told by those who look for files

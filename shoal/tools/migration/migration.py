@@ -26,11 +26,11 @@ from shoal.checkpoints.contents import (
 from shoal.checkpoints.folders import Attempt, Checkpoint
 from shoal.checkpoints.formats import arrow, manifests, schema
 from shoal.checkpoints.formats.manifests import FORMAT
-from shoal.checkpoints.storage import Storage
 from shoal.checkpoints.threads import for_each
 from shoal.checkpoints.trained import copy_trained
 from shoal.checkpoints.variable_plan import VariablePlan
 from shoal.errors import UserError
+from shoal.files.storage import Storage
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore

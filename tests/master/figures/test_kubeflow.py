@@ -13,7 +13,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shoal.master.figures import kubeflow
 from shoal.master.figures.kubeflow import (
     AUTHORITY,
     TOKEN,
@@ -84,7 +83,7 @@ def certificate(tmp_path_factory):
 @pytest.fixture
 def trainer(certificate, tmp_path, monkeypatch):
     """The server: `got` has (path, token, body); `codes` the answers to be given, then 200."""
-    monkeypatch.setattr(kubeflow, "REPORT_SECONDS", 0.01)
+    monkeypatch.setattr(TrainJobReports, "SECONDS", 0.01)
     got, codes = queue.Queue(), []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -163,7 +162,7 @@ def test_a_job_is_reported_while_it_runs_and_at_its_end(trainer):
             finish_next(job, w(0), MetricsComputed({"auc": 0.75, "odd": float("nan")}))
 
         job.apply(rest)
-    made.wait_for_last()
+    made.wait()
     assert job.look(lambda job, _: job.phases.phase.state) == "succeeded"
     while not trainer.got.empty():
         _, _, body = trainer.got.get()
@@ -174,7 +173,7 @@ def test_a_job_is_reported_while_it_runs_and_at_its_end(trainer):
 
 
 def test_a_server_that_hangs_is_waited_for_apart_and_for_a_limited_time(monkeypatch):
-    monkeypatch.setattr(kubeflow, "END_SECONDS", 0.1)
+    monkeypatch.setattr(TrainJobReports, "END_SECONDS", 0.1)
     asked, going_on, answered = threading.Event(), threading.Event(), threading.Event()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -191,7 +190,7 @@ def test_a_server_that_hangs_is_waited_for_apart_and_for_a_limited_time(monkeypa
         with TrainJobReports(job, StatusServer(address)) as made:
             pass
         assert asked.wait(PATIENCE)
-        made.wait_for_last()
+        made.wait()
         assert not answered.is_set()
         going_on.set()
         made._thread.join()
@@ -220,7 +219,7 @@ def test_a_server_that_refuses_is_one_warning_and_is_asked_again(trainer):
         job.apply(begin)
         for _ in range(5):
             next(reports(trainer))
-    made.wait_for_last()
+    made.wait()
     (warning,) = warnings()
     assert "warning: the TrainJob's status cannot be reported to https://127.0.0.1" in warning
     assert "503" in warning
@@ -240,5 +239,5 @@ def test_without_the_variables_nothing_is_reported():
     assert StatusServer.of({TOKEN: "t", AUTHORITY: "a"}) is None
     with TrainJobReports(job, None) as made:
         pass
-    made.wait_for_last()
+    made.wait()
     assert made._thread.ident is None

@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from shoal.master.figures import mlflow_run
 from shoal.master.figures.mlflow_run import MISSING, MlflowRun
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.master.work.evaluation.rules import Mlflow
@@ -56,7 +55,7 @@ def record(store, tmp_path):
 
 def closed(run, phase, output):
     run.close(phase, output)
-    run.wait_for_end()
+    run.wait()
 
 
 def client(store):
@@ -139,7 +138,7 @@ def test_without_a_name_the_experiment_is_that_of_the_environment(record, store,
 
 @pytest.mark.parametrize("package", ["stand-in"], indirect=True)
 def test_trouble_is_told_once_and_nothing_is_lost_when_it_passes(record, store, monkeypatch):
-    monkeypatch.setattr(mlflow_run, "WRITE_SECONDS", 0.01)
+    monkeypatch.setattr(MlflowRun, "SECONDS", 0.01)
     asked = queue.Queue()
 
     class Trouble(fake_mlflow.MlflowException):
@@ -168,7 +167,7 @@ def test_a_master_without_the_package_says_so_once(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)  # the import fails
     told = queue.Queue()
     run = MlflowRun(Mlflow("", "", "", {}), config(), tmp_path / "mlflow.json", told.put)
-    assert told.get(timeout=PATIENCE) == MISSING
+    assert told.get(timeout=PATIENCE) == f"MLflow does not take the job's figures: {MISSING}"
     run.add(1.0, SAMPLE)
     closed(run, Phase.SUCCEEDED, "")
     assert told.empty()

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.job_folder import JobFolder
-from shoal.master.figures import mlflow_run, tensorboard
+from shoal.master.figures.mlflow_run import MlflowRun
 from shoal.master.figures.recorder import Recorder, pause
-from shoal.master.figures.tensorboard import EventFiles
+from shoal.master.figures.tensorboard import _Uploads
 from shoal.master.job.job import Job
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed, StatesComputed
@@ -147,8 +147,8 @@ def test_a_last_upload_that_hangs_is_waited_for_apart_and_for_a_limited_time(
     folder, monkeypatch, caplog
 ):
     going_on = threading.Event()
-    monkeypatch.setattr(EventFiles, "_upload", lambda self: going_on.wait())
-    monkeypatch.setattr(tensorboard, "END_SECONDS", 0.1)
+    monkeypatch.setattr(_Uploads, "report", lambda self, ended: going_on.wait())
+    monkeypatch.setattr(_Uploads, "END_SECONDS", 0.1)
     job, made = shared(metrics_seconds=0.01, tensorboard_dir="memory://hangs")
     recorder = Recorder(job, folder, made)
     with recorder:
@@ -159,7 +159,7 @@ def test_a_last_upload_that_hangs_is_waited_for_apart_and_for_a_limited_time(
     recorder.wait_for_uploads()
     assert "the last upload to memory://hangs/test does not end" in caplog.text
     going_on.set()
-    recorder._events._uploading.join()
+    recorder._events.uploads._thread.join()
 
 
 def test_mlflow_that_hangs_is_waited_for_apart_and_for_a_limited_time(folder, monkeypatch, caplog):
@@ -174,7 +174,7 @@ def test_mlflow_that_hangs_is_waited_for_apart_and_for_a_limited_time(folder, mo
     for name, module in fake_mlflow.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(sys.modules["mlflow"], "MlflowClient", Hanging)
-    monkeypatch.setattr(mlflow_run, "END_SECONDS", 0.1)
+    monkeypatch.setattr(MlflowRun, "END_SECONDS", 0.1)
     job, made = shared(metrics_seconds=0.01)
     described = replace(DATA, rules=pb.TrainingRules(mlflow=pb.MlflowRun(tracking_uri="hangs")))
     recorder = Recorder(job, folder, made)

@@ -1,14 +1,15 @@
 """Event files have what TensorBoard shows, by TensorFlow's own reader."""
 
+import queue
 import time
 
 import fsspec
 import numpy as np
 import pytest
 import tensorflow as tf
+from fsspec.implementations.local import LocalFileSystem
 
-from shoal.master.figures import tensorboard
-from shoal.master.figures.tensorboard import EventFiles
+from shoal.master.figures.tensorboard import EventFiles, _Uploads
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.proto.values.distribution import Distribution
 from shoal.proto.values.norms import Norms
@@ -47,7 +48,7 @@ def only(folder):
 
 
 def test_figures_are_scalars_at_their_version(tmp_path):
-    files = EventFiles(str(tmp_path / "logs"), "job", {}, tmp_path / "work")
+    files = EventFiles(str(tmp_path / "logs"), "job", {}, tmp_path / "work", print)
     files.add(7.0, SAMPLE, staleness())
     path = only(tmp_path / "logs" / "job")
     # While the job runs too.
@@ -60,7 +61,7 @@ def test_figures_are_scalars_at_their_version(tmp_path):
 
 
 def test_the_histogram_is_of_the_pushes_since_the_one_before(tmp_path):
-    files = EventFiles(str(tmp_path), "job", {}, tmp_path / "work")
+    files = EventFiles(str(tmp_path), "job", {}, tmp_path / "work", print)
     files.add(7.0, SAMPLE, staleness(0, 0, 1, 3))
     files.add(8.0, SAMPLE, staleness(0, 0, 1, 3))
     files.add(9.0, SAMPLE, staleness(0, 0, 1, 3, 2, 6))
@@ -81,7 +82,7 @@ def norms(*values):
 
 
 def test_norms_of_rows_are_a_histogram_by_table_of_what_was_looked_at_since(tmp_path):
-    files = EventFiles(str(tmp_path), "job", {}, tmp_path / "work")
+    files = EventFiles(str(tmp_path), "job", {}, tmp_path / "work", print)
     first = {(0, "users"): norms(1.1, 1.2), (1, "users"): norms(1.5), (1, "items"): norms(0.0)}
     files.add(7.0, SAMPLE, staleness(), None, first)
     files.add(8.0, SAMPLE, staleness(), None, first)
@@ -117,7 +118,7 @@ def test_flags_are_hyperparameters_and_metrics_are_to_be_compared(tmp_path):
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
     flags = {"workers": "2", "sync": True, "model_def": "a.b", "checkpoint_seconds": 0.5}
-    files = EventFiles(str(tmp_path), "job", flags, tmp_path / "work")
+    files = EventFiles(str(tmp_path), "job", flags, tmp_path / "work", print)
     files.add(8.0, SAMPLE, staleness(), EvaluationResult(5, 0, {"auc": 0.25}, 9))
     files.add(9.0, SAMPLE, staleness(), EvaluationResult(6, 0, {"auc": 0.5}, 9))
     files.close()
@@ -138,9 +139,9 @@ def test_flags_are_hyperparameters_and_metrics_are_to_be_compared(tmp_path):
 
 
 def test_a_file_goes_to_a_url_while_the_job_runs_and_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(tensorboard, "UPLOAD_SECONDS", 0.01)
+    monkeypatch.setattr(_Uploads, "SECONDS", 0.01)
     memory = fsspec.filesystem("memory")
-    files = EventFiles("memory://curves", "job", {}, tmp_path / "work")
+    files = EventFiles("memory://curves", "job", {}, tmp_path / "work", print)
     files.add(7.0, SAMPLE, staleness())
     (local,) = (tmp_path / "work").iterdir()
     there = f"/curves/job/{local.name}"
@@ -151,7 +152,7 @@ def test_a_file_goes_to_a_url_while_the_job_runs_and_at_its_end(tmp_path, monkey
         time.sleep(0.01)
     files.add(8.0, SAMPLE, staleness())
     files.close()
-    files.wait_for_upload()
+    files.uploads.wait()
     assert memory.cat(there) == local.read_bytes()
     assert local.stat().st_size > size
 
@@ -159,4 +160,18 @@ def test_a_file_goes_to_a_url_while_the_job_runs_and_at_its_end(tmp_path, monkey
 def test_a_place_that_cannot_be_written_is_an_error_of_the_system(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        EventFiles(str(tmp_path / "file"), "job", {}, tmp_path / "work")
+        EventFiles(str(tmp_path / "file"), "job", {}, tmp_path / "work", print)
+
+
+def test_an_upload_that_fails_is_told_once_for_each_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(_Uploads, "SECONDS", 0.01)
+    (tmp_path / "file").touch()
+    told, tried, make = queue.Queue(), queue.Queue(), LocalFileSystem.makedirs
+    monkeypatch.setattr(LocalFileSystem, "makedirs", lambda *a, **k: tried.put(1) or make(*a, **k))
+    files = EventFiles(f"file://{tmp_path}/file", "job", {}, tmp_path / "work", told.put)
+    for _ in range(3):
+        tried.get(timeout=60)
+    files.close()
+    files.uploads.wait()
+    assert told.get().startswith(f"uploading the event file to file://{tmp_path}/file/job failed: ")
+    assert told.empty()

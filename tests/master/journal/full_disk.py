@@ -16,8 +16,8 @@ from pathlib import Path
 
 from shoal.checkpoints.folders import begin
 from shoal.checkpoints.newest import newest_good
-from shoal.checkpoints.storage import LocalStorage
 from shoal.config.job import JobConfig
+from shoal.files.storage import LocalStorage
 from shoal.master.job.events import JobBegun, JobStopped
 from shoal.master.journal import journal as journals
 from shoal.master.journal.events import Entry

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from shoal.checkpoints.folders import Attempt, Checkpoint
-from shoal.checkpoints.storage import LocalStorage, open_storage
+from shoal.files.storage import LocalStorage, open_storage
 from shoal.native.ids import slot_of
 from shoal.proto.values.routing import Routing
 from shoal.ps.forgetting import removals

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.checkpoints import contents
 from shoal.checkpoints.folders import Checkpoint
-from shoal.checkpoints.storage import open_storage
+from shoal.files.storage import open_storage
 from shoal.native import ids as native_ids
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec

@@ -13,7 +13,7 @@ from shoal.checkpoints.folders import Attempt, Checkpoint, begin, complete, fold
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.newest import newest_good
-from shoal.checkpoints.storage import LocalStorage, open_storage
+from shoal.files.storage import LocalStorage, open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.values.routing import Routing

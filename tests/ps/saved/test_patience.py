@@ -6,14 +6,13 @@ import threading
 import numpy as np
 import pytest
 
-from shoal.checkpoints.patient import PatientStorage
-from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import StorageError
+from shoal.files.patient_storage import PatientStorage
+from shoal.files.storage import LocalStorage
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import Routing
 from shoal.ps.model.pending import PendingGradients
 from shoal.ps.model.pushes import PushRegister
-from shoal.ps.saved.patience import RestorePatience
 from shoal.ps.saved.progress import Progress, StoppedError
 from shoal.ps.saved.recovery import Sources, newest_shard
 from tests.ps.groups import Group, asked_once, spec
@@ -76,6 +75,7 @@ class Flaky(LocalStorage):
 def short_pauses(monkeypatch):
     monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_FIRST", 0.001)
     monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_LIMIT", 0.01)
+    monkeypatch.setattr("shoal.files.patience.TOLD_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -92,12 +92,11 @@ def plan(tmp_path):
 def restored(plan, fails, progress=None, seconds=PATIENCE):
     offer, sources = plan
     progress = progress or Progress()
-    held = RestorePatience(progress, seconds)
     storage = Flaky(sources.checkpoints, fails)
     pushes = PushRegister()
     model, number, said = newest_shard(
         *(offer, sources, 0, Routing.even(2), pushes, progress),
-        lambda _: PatientStorage(storage, held),
+        lambda _: PatientStorage(storage, seconds, progress),
         PendingGradients(),
     )
     assert said.endswith(f"it has restored checkpoint {number}") == bool(number)
@@ -166,7 +165,7 @@ def test_a_file_is_read_on_where_the_storage_failed(tmp_path):
     (tmp_path / "file").write_bytes(data)
     progress = Progress()
     flaky = Flaky(tmp_path, lambda call, _: call % 2 == 1)
-    storage = PatientStorage(flaky, RestorePatience(progress, PATIENCE))
+    storage = PatientStorage(flaky, PATIENCE, progress)
     with storage.read("file") as file:
         parts = [file.read(300) for _ in range(5)]
         assert b"".join(parts) == data
@@ -176,7 +175,6 @@ def test_a_file_is_read_on_where_the_storage_failed(tmp_path):
 
 
 def test_rows_of_restore_from_are_read_again_too(plan):
-    held = RestorePatience(Progress(), PATIENCE)
     failed = []
 
     def fails(call, name):
@@ -190,7 +188,7 @@ def test_rows_of_restore_from_are_read_again_too(plan):
         plan[1].checkpoints,
         0,
         2,
-        lambda location: PatientStorage(Flaky(location, fails), held),
+        lambda location: PatientStorage(Flaky(location, fails), PATIENCE, Progress()),
         spec(),
     )
     rows._thread.join(PATIENCE)

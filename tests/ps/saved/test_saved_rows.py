@@ -5,8 +5,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from shoal.checkpoints.storage import LocalStorage, open_storage
 from shoal.errors import UserError
+from shoal.files.storage import LocalStorage, open_storage
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from shoal.checkpoints.storage import open_storage
 from shoal.config.job import JobConfig
 from shoal.data.places.storage import Storage
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.proto import faults
 from shoal.tools.chaos import faulty
 from shoal.tools.chaos.count_job import write_input

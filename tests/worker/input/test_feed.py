@@ -14,6 +14,7 @@ from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.input import transformations
 from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
+from shoal.worker.reports.progress import Progress
 from tests.worker.conftest import MODULE
 
 pytestmark = pytest.mark.slow
@@ -345,15 +346,15 @@ BATCHED = """
 @pytest.mark.parametrize("name", ["feed", "feed_batch"])
 def test_the_time_of_a_feed_is_told_by_the_functions_name(module, numbers, name):
     text = MODULE[: MODULE.index("def feed")] + textwrap.dedent(BATCHED)
-    told = []
+    progress = Progress()
     reader = open_reader(numbers, "--training-data")
     made = InputPipeline(
         *(reader, module(text if name == "feed_batch" else MODULE), TRAINING),
         *("--training-data", 8),
-        spent=lambda stage, _seconds: told.append(stage),
+        progress=progress,
     )
     next(made.batches(records(numbers, 0, 8)))
-    assert told == ["read", name]
+    assert list(progress.done().stage_seconds) == ["read", name]
 
 
 @pytest.mark.parametrize("batched", [False, True], ids=["feed", "feed_batch"])

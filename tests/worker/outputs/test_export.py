@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.saved import Export, open_saved
-from shoal.checkpoints.storage import LocalStorage
 from shoal.errors import UserCodeError, UserError
+from shoal.files.storage import LocalStorage
 from shoal.worker.outputs.export_tables import file_names, write_parquet
 from tests.worker.exported import export_to, tried
 from tests.worker.networks import IDS, as_batch, batches, network, served_embedding

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shoal.checkpoints.storage import LocalStorage
+from shoal.files.storage import LocalStorage
 from shoal.layers import Embedding
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.outputs.export_tables import write_tables

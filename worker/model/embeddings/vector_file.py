@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import tensorflow as tf
 
 from shoal.bags import integers
-from shoal.checkpoints.storage import open_storage
 from shoal.errors import UserError
+from shoal.files.storage import open_storage
 from shoal.worker.model.embeddings.given_weights import ROWS_PER_PIECE
 
 Int64 = npt.NDArray[np.int64]

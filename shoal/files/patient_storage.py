@@ -1,7 +1,6 @@
 """A folder whose reads are tried again while its storage fails.
 
-Owns which errors pass, and that what was read of a file until then is not read again. How long
-and with which pauses is the caller's to say.
+Owns which errors pass, and that what was read of a file until then is not read again.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ import errno
 import io
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
-from shoal.checkpoints.storage import Storage
+from shoal.errors import UnreadableError
+from shoal.files.patience import Patience, Progress
+from shoal.files.storage import Storage
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -25,33 +26,29 @@ NO_FILE = (errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG)
 """Of what is there in a file's place, or of a part that a file does not have."""
 
 
-class Patience(Protocol):
-    """Calls again what fails."""
-
-    def call(self, work: Callable[[], Result]) -> Result:
-        """Return what `work` returns; call it again while it raises an OSError that passes.
-
-        Raises all other errors of `work` as they are, an OSError that `stays` among them. At the
-        end of the patience it raises an error that is no OSError.
-        """
-
-
-def stays(error: OSError) -> bool:
+def _stays(trouble: UnreadableError) -> bool:
     """True if an error of a read is the file's, not the storage's: another try is of no use."""
-    return isinstance(error, MISSING) or error.errno in NO_FILE
+    error = trouble.__cause__
+    return isinstance(error, MISSING) or getattr(error, "errno", None) in NO_FILE
 
 
 class PatientStorage(Storage):
-    """`storage`, whose names, sizes and bytes are read with `patience`. Written as it is."""
+    """`storage`, whose names, sizes and bytes are read with patience. Written as it is.
 
-    def __init__(self, storage: Storage, patience: Patience) -> None:
-        self._storage = storage
-        self._patience = patience
+    seconds, progress: of the patience with each read.
+    """
+
+    def __init__(self, storage: Storage, seconds: float, progress: Progress) -> None:
+        self._storage, self._seconds, self._progress = storage, seconds, progress
         self.location = storage.location
+
+    def _patiently(self, work: Callable[[], Result]) -> Result:
+        # Of its own for each read, as several threads read.
+        return Patience(self._seconds, self._progress, _stays).call(work)
 
     def child(self, name: str) -> PatientStorage:
         """See Storage."""
-        return PatientStorage(self._storage.child(name), self._patience)
+        return PatientStorage(self._storage.child(name), self._seconds, self._progress)
 
     def make(self) -> None:
         """See Storage."""
@@ -59,21 +56,21 @@ class PatientStorage(Storage):
 
     def names(self) -> list[str]:
         """See Storage."""
-        return self._patience.call(self._storage.names)
+        return self._patiently(self._storage.names)
 
     def size(self, name: str) -> int:
         """See Storage."""
-        return self._patience.call(lambda: self._storage.size(name))
+        return self._patiently(lambda: self._storage.size(name))
 
     @contextmanager
     def read(self, name: str) -> Iterator[BinaryIO]:
         """See Storage."""
-        with _File(self._storage, name, self._patience) as file:
+        with _File(self, name) as file:
             yield cast(BinaryIO, file)
 
     def read_part(self, name: str, start: int, size: int) -> bytes:
         """See Storage."""
-        return self._patience.call(lambda: self._storage.read_part(name, start, size))
+        return self._patiently(lambda: self._storage.read_part(name, start, size))
 
     def write(self, name: str) -> AbstractContextManager[BinaryIO]:
         """See Storage."""
@@ -91,10 +88,8 @@ class PatientStorage(Storage):
 class _File(io.RawIOBase):
     """A file that is read on where it was after a read that failed; opened anew after two."""
 
-    def __init__(self, storage: Storage, name: str, patience: Patience) -> None:
-        self._storage = storage
-        self._name = name
-        self._patience = patience
+    def __init__(self, storage: PatientStorage, name: str) -> None:
+        self._storage, self._name = storage, name
         self._opened = contextlib.ExitStack()
         self._file: BinaryIO | None = None
         self._at = self._failures = 0
@@ -103,7 +98,8 @@ class _File(io.RawIOBase):
         def call() -> Result:
             try:
                 if self._file is None:
-                    self._file = self._opened.enter_context(self._storage.read(self._name))
+                    inner = self._storage._storage
+                    self._file = self._opened.enter_context(inner.read(self._name))
                 self._file.seek(self._at)
                 result = work(self._file)
             except OSError:
@@ -116,7 +112,7 @@ class _File(io.RawIOBase):
             self._failures = 0
             return result
 
-        return self._patience.call(call)
+        return self._storage._patiently(call)
 
     def readable(self) -> bool:
         """True."""

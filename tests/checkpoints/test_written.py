@@ -5,20 +5,15 @@ import os
 
 import pytest
 
+from shoal.checkpoints.outputs import written
 from shoal.errors import StorageError, UserError
-from shoal.worker.outputs.patience import written
-from shoal.worker.reports.progress import Progress
-from shoal.worker.storage_patience import StoragePatience
+from tests.worker.storage import patience
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_FIRST", 0.001)
     monkeypatch.setattr("shoal.proto.wire.backoff.STORAGE_LIMIT", 0.01)
-
-
-def patience(seconds=60.0):
-    return StoragePatience(seconds, Progress(), known=True)
 
 
 class Failing:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from shoal.base.wholefile import reading, require_regular, sync
-from shoal.config.url_variables import fill
-from shoal.errors import without_secrets
+from shoal.config.url_variables import Filled, fill
+from shoal.errors import UserError, without_secrets
 
 
 class Storage(ABC):
@@ -75,22 +75,28 @@ class Storage(ABC):
         return None
 
 
-def open_storage(location: str) -> Storage:
-    """The folder at a path or URL.
-
-    Raises OSError if nothing installed knows the kind of URL, UserError if a variable that it names
-    is not set.
-    """
+def open_storage(location: str, flag: str = "") -> Storage:
+    """The folder at a path or URL. flag, errors: as of `file_system`."""
     if "://" not in location:
         return LocalStorage(location)
-    # Late: a job on one machine needs none of it.
-    import fsspec
+    return RemoteStorage(*file_system(fill(location, flag), location, flag), location)
+
+
+def file_system(filled: Filled, url: str, flag: str = "") -> tuple[Any, str]:
+    """The file system of a URL, as fsspec knows it, and the path there.
+
+    flag: that names the URL, where there is one.
+
+    Raises OSError, or UserError naming the flag, if nothing installed knows the kind of URL.
+    """
+    from fsspec.core import url_to_fs  # late: a job on one machine needs none of it
 
     try:
-        filesystem, path = fsspec.core.url_to_fs(fill(location).url)
+        filesystem, path = url_to_fs(filled.url)
     except (ImportError, ValueError) as error:
-        raise OSError(without_secrets(f"{location}: {error}")) from error
-    return RemoteStorage(filesystem, str(path), location)
+        text = without_secrets(f"{url}: no filesystem for such URLs ({error})")
+        raise (UserError(f"{flag}: {text}") if flag else OSError(text)) from error
+    return filesystem, str(path)
 
 
 class LocalStorage(Storage):
