@@ -169,14 +169,16 @@ class JobHandle(JobLifetime):
         return True
 
     def credentials(self) -> tuple[str, Identity | None]:
-        """The token of the job's processes, and the client's identity; None with --insecure."""
+        """The token of the job's processes, and the client's identity; None with --tls=never."""
         # Not by JobConfig: it would refuse another version's file.
         said = json.loads(self._data()[manifests.CONFIG_FILE])
         token = str(said.get("token", ""))
-        return token, None if said.get("insecure", True) else self.identity(job_id_of(token))
+        return token, None if said.get("tls", "never") == "never" else self.identity(
+            job_id_of(token)
+        )
 
     def identity(self, job_id: str) -> Identity:
-        """The client's identity, which the Role shoal-user may read; the job has no --insecure.
+        """The client's identity, which the Role shoal-user may read; the job has no --tls=never.
 
         Raises NotBegunError before there is one.
         """
@@ -230,7 +232,7 @@ class JobHandle(JobLifetime):
     ) -> Iterator[Connection]:
         """A connection to the master in `pod`.
 
-        token: of the job's configuration. identity: of the client; None for a job with --insecure.
+        token: of the job's configuration. identity: of the client; None for a job with --tls=never.
         patience: seconds that a call tries to reach it.
         """
         forward = PortForward(self._api, self.namespace, pod, MASTER_PORT)

@@ -54,8 +54,6 @@ def check(options: JobOptions) -> None:
             f"--num-minibatches-per-task ({options.num_minibatches_per_task}) must be a "
             f"multiple of --accumulate ({options.accumulate}): a push is of one task"
         )
-    if options.insecure and options.tls == "always":
-        raise UserError("--insecure cannot be combined with --tls=always: remove one of them")
     if options.tensorboard_dir and not options.metrics_seconds:
         raise UserError(
             "--tensorboard-dir needs --metrics-seconds above 0, at which its files are written"
@@ -111,16 +109,10 @@ def _check_tables(options: JobOptions) -> None:
 
 
 def _check_order(options: JobOptions) -> None:
-    buffer = options.shuffle_buffer
-    if options.order != "time":
-        return
-    if buffer:
+    _ = options.shuffle_buffer
+    if options.shuffle == "time" and options.epochs != 1:
         raise UserError(
-            f"--order time cannot be combined with --shuffle {options.shuffle}: remove one of them"
-        )
-    if options.epochs != 1:
-        raise UserError(
-            f"--order time trains on the data once, and --epochs is {options.epochs}: "
+            f"--shuffle time trains on the data once, and --epochs is {options.epochs}: "
             "remove --epochs, or use --shuffle none"
         )
 

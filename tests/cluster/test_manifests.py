@@ -498,7 +498,7 @@ def test_probes_ask_at_a_port_that_answers_nothing_else():
     assert seconds_to_start(server) == 300
     assert seconds_to_start(container(pod("ps", start_timeout=902.0))) == 905
     assert "initialDelaySeconds" not in server["livenessProbe"]
-    open_to_all = pod("ps", insecure=True)["spec"]
+    open_to_all = pod("ps", tls="never")["spec"]
     assert open_to_all["containers"][0]["livenessProbe"]["tcpSocket"] == {"port": 7100}
     assert "--health" not in open_to_all["containers"][0]["command"]
     assert "shoal-identity" not in {volume["name"] for volume in open_to_all["volumes"]}

@@ -52,14 +52,10 @@ class ModelOptions:
     tls: str = option(
         "Protection of the job's processes against strangers. auto: Unix sockets that only your "
         "user can open, on one machine; as always on Kubernetes, and where no such path is short "
-        "enough. always: encrypted TCP, with a certificate for each process (mutual TLS).",
+        "enough. always: encrypted TCP, with a certificate for each process (mutual TLS). never: "
+        "unencrypted TCP; whoever reaches the ports is obeyed.",
         "auto",
-        choices=("auto", "always"),
-    )
-    insecure: bool = option(
-        "Accept calls from everybody who reaches the ports of the job's processes, without "
-        "encryption.",
-        False,
+        choices=("auto", "always", "never"),
     )
     log_level: str = option(
         "Write log messages of this severity and above.",
@@ -72,6 +68,11 @@ class ModelOptions:
         "text",
         choices=("text", "json"),
     )
+
+    @property
+    def insecure(self) -> bool:
+        """True if the job's processes take calls from everybody who reaches their ports."""
+        return self.tls == "never"
 
 
 @subject
@@ -125,18 +126,12 @@ class TrainingOptions:
     shuffle: str = option(
         "Order of the training records. tasks: tasks in an order that --seed draws for each epoch; "
         "the records of a task follow one another as in the data. buffer:N: these records too, "
-        "within windows of N neighbours. none: as files are named and records follow one another.",
+        "within windows of N neighbours. none: files by name, with numbers as numbers (day=2 before "
+        "day=10), and records as they follow one another. time: the same, once, for records in the "
+        "order of time.",
         "tasks",
         commands="train",
-        value="tasks|buffer:N|none",
-    )
-    order: str = option(
-        "Whether the order of training records matters. time: train once, without shuffling, files "
-        "by name, and numbers in names as numbers, so that day=2 comes before day=10. any: as "
-        "--shuffle says.",
-        "any",
-        commands="train",
-        choices=("any", "time"),
+        value="tasks|buffer:N|none|time",
     )
     max_bad_records: int = option(
         "Number of records that the job may leave out because the reader, feed or the model "
