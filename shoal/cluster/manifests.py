@@ -278,7 +278,7 @@ def _pod(
         volumes.append(volume)
         mounts.append(mount)
     if config.serve_metrics:
-        volume, mount = metrics.mounted(config.metrics_secret)
+        volume, mount = metrics.mounted()
         volumes.append(volume)
         mounts.append(mount)
     if role == "worker" and given_model.is_given(config):

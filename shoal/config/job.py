@@ -69,7 +69,6 @@ RESUMABLE = (
     "servers",
     "autoscale",
     "relaunch_limit",
-    "relaunch_window_seconds",
     "max_bad_records",
 )
 """Fields that `shoal train --resume` may change."""

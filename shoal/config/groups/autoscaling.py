@@ -25,14 +25,6 @@ class AutoscalingOptions:
         commands="train",
         above=0,
     )
-    scale_seconds: float = option(
-        "With --workers N:M, seconds for which the speed is measured before the number of workers "
-        "changes again.",
-        20.0,
-        commands="train",
-        above=0,
-    )
-
     max_cpu: float = option(
         "With --workers N:M or --servers N:M on Kubernetes, the most processor cores that all pods "
         "of workers and servers may request together. 0: no limit.",

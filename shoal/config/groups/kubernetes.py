@@ -170,12 +170,6 @@ class KubernetesOptions:
         "",
         value="SECRETS",
     )
-    metrics_secret: str = option(
-        "Secret of the namespace whose key token Prometheus must show to read the metrics of the "
-        "job's pods, with --serve-metrics.",
-        "shoal-metrics",
-        value="NAME",
-    )
     pod_template: str = option(
         "YAML file with one Pod template, or one for each of master, ps and worker, for all that "
         "has no flag. Flags override it.",

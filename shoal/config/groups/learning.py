@@ -126,9 +126,8 @@ class TrainingOptions:
     shuffle: str = option(
         "Order of the training records. tasks: tasks in an order that --seed draws for each epoch; "
         "the records of a task follow one another as in the data. buffer:N: these records too, "
-        "within windows of N neighbours. none: files by name, with numbers as numbers (day=2 before "
-        "day=10), and records as they follow one another. time: the same, once, for records in the "
-        "order of time.",
+        "within windows of N neighbours. none: files by name, day=2 before day=10, and records as "
+        "they follow one another. time: the same, once, for records in the order of time.",
         "tasks",
         commands="train",
         value="tasks|buffer:N|none|time",

@@ -30,7 +30,7 @@ class Played:
     ):
         self._slow = slow
         self._room = room
-        fields = {"workers": "1:8", "scale_seconds": 10.0} | fields
+        fields = {"workers": "1:8"} | fields
         self.events = []
         self.config = config(servers="1", **fields)
         self.job = RecordedJob(self.config, self.events.append)
@@ -257,9 +257,9 @@ def test_as_many_workers_as_the_budget_allows_and_no_more(cpu, memory, servers, 
 
 
 def test_no_more_workers_are_tried_than_the_budget_allows():
-    fields = {"image": "shoal", "workers": "1:8", "scale_seconds": 1.0}
+    fields = {"image": "shoal", "workers": "1:8"}
     job = config(max_cpu=3.5, worker_resource_request="cpu=1", **fields)
-    scaler = Autoscaler(job)
+    scaler = Autoscaler(job, 1.0)
     scaler.look(begun(**fields).members, lambda: None, 0.0, job.budget.most_workers(1))
     assert scaler.search.measured(1, 10.0).workers == 2
     assert scaler.search.measured(2, 20.0).workers == 3
