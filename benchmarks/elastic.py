@@ -59,8 +59,8 @@ def flags(folder: Path, epochs: int) -> list[str]:
         "num-minibatches-per-task": 1,
         "servers": 1,
         "checkpoint-seconds": 0,
-        "master-resource-request": f"cpu={MASTER_CPU},memory=50Mi",
-        "ps-resource-request": f"cpu={SERVER_CPU},memory=50Mi",
+        "master-resources": f"cpu={MASTER_CPU},memory=50Mi",
+        "ps-resources": f"cpu={SERVER_CPU},memory=50Mi",
         "volume": f"hostPath={folder},mount=/work;"
         f"hostPath={packages()},mount={PACKAGES_MOUNT},readOnly",
     }

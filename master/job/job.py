@@ -327,7 +327,7 @@ class Job:
             return
         if resource := self.config.budget.lacks(self.members.workers_wanted, found.servers):
             if self.server_scaler.is_news(found):
-                limit = f"--max-{resource} allows no further server"
+                limit = f"--max-resources has too little {resource} for a further server"
                 self.noted(f"warning: {limit}, and {found.why}", now)
             return
         if self.server_scaler.acts:

@@ -58,7 +58,7 @@ def _end_of(ended: client.V1ContainerStateTerminated, role: str) -> str:
     if ended.reason == OUT_OF_MEMORY:
         return (
             f"exit code {ended.exit_code}, as it ran out of memory ({OUT_OF_MEMORY}): give it more "
-            f"by --{role}-resource-request and --{role}-resource-limit"
+            f"by --{role}-resources"
         )
     # Of a process that was killed they are lines of its log, which have nothing to do with that.
     own = ended.exit_code in (EXIT_JOB_FAILED, EXIT_USER_ERROR)

@@ -29,9 +29,8 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 _ONLY_WITH: dict[str, tuple[str, ...]] = {
     "image": (
         *("namespace", "server_image", "image_pull_policy", "pod_template", "volume"),
-        *("env_from_secret", "kueue_queue", "volcano_min_member"),
+        *("env_from_secret", "kueue_queue", "volcano"),
     ),
-    "row_cache_mb": ("row_cache_staleness",),
     "serve_metrics": ("metrics_hot_ids",),
 }
 """Fields that do nothing without another one, by that."""
@@ -49,6 +48,7 @@ def check(options: JobOptions) -> None:
     params_of(options.model_params)
     _check_tables(options)
     _ = options.format_of_data
+    _ = options.row_cache_limits
     if options.num_minibatches_per_task % options.accumulate:
         raise UserError(
             f"--num-minibatches-per-task ({options.num_minibatches_per_task}) must be a "
@@ -195,9 +195,7 @@ def _check_synchronous(options: JobOptions) -> None:
         return
     # 0 is what --sync does anyway.
     depth = ("pipeline_depth",) if options.pipeline_depth else ()
-    if given := _given(
-        options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
-    ):
+    if given := _given(options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache"):
         raise UserError(f"{given} cannot be combined with {by}: remove one of them")
 
 
@@ -223,13 +221,11 @@ def _check_budget(options: JobOptions) -> None:
     if not options.limits:
         return
     if not options.image:
-        raise UserError(
-            "--max-cpu and --max-memory count what pods request: add --image, or leave them out"
-        )
+        raise UserError("--max-resources counts what pods request: add --image, or leave it out")
     resource = options.budget.lacks(options.num_workers, options.num_servers)
     if resource:
         raise UserError(
-            f"--max-{resource}: --workers {options.num_workers} and --servers "
+            f"--max-resources {resource}: --workers {options.num_workers} and --servers "
             f"{options.num_servers}, with which the job begins, request more than that: see "
-            "--worker-resource-request and --ps-resource-request"
+            "--worker-resources and --ps-resources"
         )

@@ -50,7 +50,7 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
         (["--epochs", "0"], "--epochs must be at least 1"),
         (["--log_level", "loud"], "--log-level must be one of debug"),
         (["--wire-dtype", "int8"], "--wire-dtype must be one of float32, bfloat16, float16"),
-        (["--row-cache-mb", "-1"], "--row-cache-mb must be at least 0, not -1"),
+        (["--row-cache", "-1"], "such as 64 or 64:8, not '-1'"),
         (["--num-wrokers", "2"], "--workers"),
         (["--job-name", "a b"], "--job-name must consist of letters"),
         (["--validation-data", "none.csv"], "--validation-data: there is no file"),

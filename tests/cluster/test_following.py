@@ -274,7 +274,7 @@ def test_a_master_that_crashes_is_told_with_its_last_words(world, follow):
         (
             {"exitCode": 137, "reason": "OOMKilled", "message": "10:00 INFO a line of its log\n"},
             "exit code 137, as it ran out of memory (OOMKilled): give it more by "
-            "--master-resource-request and --master-resource-limit",
+            "--master-resources",
         ),
         ({"exitCode": 137, "reason": "Error", "message": "10:00 INFO a line\n"}, "exit code 137"),
         ({"exitCode": 137, "reason": "Evicted"}, "exit code 137 (Evicted)"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from shoal.config.flags import option, subject
+from shoal.errors import UserError
 
 _RECORDS = "a file, a folder, a glob pattern in quotes or a URL."
 
@@ -165,18 +166,13 @@ class ConsistencyOptions:
         commands="train",
         least=-1,
     )
-    row_cache_mb: int = option(
-        "Memory in MB in which a worker keeps the rows it pulled, to use them again. 0: no cache.",
-        0,
+    row_cache: str = option(
+        "Memory in MB in which a worker keeps the rows it pulled, to use them again until their "
+        "server has applied more than so many pushes, the worker's own included; 8 if none is "
+        "said. 0: no cache.",
+        "0",
         commands="train",
-        least=0,
-    )
-    row_cache_staleness: int = option(
-        "Number of pushes that a server may apply before a worker pulls a row of --row-cache-mb "
-        "again. The cached row lacks them, the worker's own included.",
-        8,
-        commands="train",
-        least=0,
+        value="MB[:PUSHES]",
     )
     staleness_bound: int = option(
         "Number of training steps that a worker may be ahead of the slowest one before it waits. "
@@ -220,3 +216,18 @@ class ConsistencyOptions:
         commands="train",
         choices=("drop", "fold"),
     )
+
+    @property
+    def row_cache_limits(self) -> tuple[int, int]:
+        """Memory of a worker's cache of rows in MB, 0 for none, and pushes that a row may lack.
+
+        Raises UserError.
+        """
+        size, colon, pushes = self.row_cache.partition(":")
+        pushes = pushes if colon else "8"
+        if not (size.isdecimal() and pushes.isdecimal()):
+            raise UserError(
+                "--row-cache must be a number of MB, or with pushes behind a colon, such as 64 or "
+                f"64:8, not {self.row_cache!r}"
+            )
+        return int(size), int(pushes)

@@ -386,7 +386,7 @@ def test_allreduce_is_synchronous_with_a_server_and_a_gradient_for_each_worker()
         ({"sync": True, "grads_to_wait": -1}, "--grads-to-wait must be at least 0"),
         ({"sync": True, "staleness_bound": 1}, "--staleness-bound cannot be combined"),
         ({"sync": True, "pipeline_depth": 1}, "--pipeline-depth cannot be combined"),
-        ({"sync": True, "row_cache_mb": 1}, "--row-cache-mb cannot be combined"),
+        ({"sync": True, "row_cache": "1"}, "--row-cache cannot be combined"),
         ({"sync": True, "lr_staleness_modulation": True}, "--lr-staleness-modulation cannot"),
     ],
 )

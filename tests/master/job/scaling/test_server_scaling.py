@@ -83,15 +83,15 @@ def test_it_decides_where_it_is_asked_to(changes, wants):
 
 
 def test_no_server_comes_that_the_budget_does_not_allow():
-    job = job_of(max_cpu=3.0, ps_resource_request="cpu=0.8,memory=1Gi")
+    job = job_of(max_resources="cpu=3", ps_resources="cpu=0.8,memory=1Gi")
     for server in job.members.servers:
         status = pb.ServerStatus(memory_bytes=int(4 * GB), memory_limit=int(4 * GB))
         job.servers.answered(server, status)
     for _ in range(2):
         job._autoscale_servers(1.0)
-    said = [each for each in job.record.messages if "allows no further server" in each]
+    said = [each for each in job.record.messages if "for a further server" in each]
     assert len(said) == 1
-    assert "--max-cpu allows no further server, and ps-0 will need" in said[0]
+    assert "--max-resources has too little cpu for a further server, and ps-0 will need" in said[0]
     assert job.moves.servers_wanted == 2
 
 
