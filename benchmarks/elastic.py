@@ -51,7 +51,6 @@ def flags(folder: Path, epochs: int) -> list[str]:
     """The flags of `shoal train` for a job of a minute or so."""
     given = {
         "image": IMAGE,
-        "image-pull-policy": "Never",
         "model-zoo": "/work/elastic_zoo",
         "model-def": "slow.custom_model",
         "training-data": "/work/train.parquet",

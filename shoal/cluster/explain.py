@@ -98,6 +98,6 @@ def cannot_start(image: str, reason: str, message: str) -> UserError:
     if reason in NO_IMAGE:
         return UserError(
             f"--image: the cluster has no image {image}: {message or reason}. Push it to a "
-            "registry that the cluster can read, or see --image-pull-policy"
+            "registry that the cluster can read, or set imagePullPolicy in a --pod-template"
         )
     return UserError(f"the master's pod cannot start: {reason}: {message}")

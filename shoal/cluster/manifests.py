@@ -314,8 +314,6 @@ def _pod(
         container["ports"] = [metrics.port()]
     if config.environment_secrets:
         container["envFrom"] = [{"secretRef": {"name": n}} for n in config.environment_secrets]
-    if config.image_pull_policy:
-        container["imagePullPolicy"] = config.image_pull_policy
     spec: Manifest = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _grace(templates, role),

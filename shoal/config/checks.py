@@ -28,7 +28,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 
 _ONLY_WITH: dict[str, tuple[str, ...]] = {
     "image": (
-        *("namespace", "server_image", "image_pull_policy", "pod_template", "volume"),
+        *("namespace", "server_image", "pod_template", "volume"),
         *("env_from_secret", "kueue_queue", "volcano"),
     ),
     "serve_metrics": ("metrics_hot_ids",),
@@ -188,15 +188,14 @@ def _given(options: JobOptions, *names: str) -> str | None:
 
 
 def _check_synchronous(options: JobOptions) -> None:
-    by = options.synchronous_by
-    if not by:
+    if not options.sync:
         if given := _given(options, "grads_to_wait", "sync_late"):
             raise UserError(f"{given} works only with --sync: add --sync")
         return
     # 0 is what --sync does anyway.
     depth = ("pipeline_depth",) if options.pipeline_depth else ()
     if given := _given(options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache"):
-        raise UserError(f"{given} cannot be combined with {by}: remove one of them")
+        raise UserError(f"{given} cannot be combined with --sync: remove one of them")
 
 
 def _check_durability(options: JobOptions) -> None:

@@ -94,13 +94,6 @@ class JobOptions(
         return Budget(self.limits, self.requests("worker"), self.requests("ps"))
 
     @property
-    def synchronous_by(self) -> str:
-        """The flag that makes the job synchronous, as a user gives it; "" for none."""
-        if self.strategy == "allreduce":
-            return "--strategy allreduce"
-        return "--sync" if self.sync else ""
-
-    @property
     def gradients_per_update(self) -> int:
         """With --sync, how many gradients are averaged into one update."""
         return self.grads_to_wait or self.num_workers - self.evaluation_workers

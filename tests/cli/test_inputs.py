@@ -352,7 +352,6 @@ def test_every_field_of_a_command_has_its_flag():
         (["--durability", "chekpoint"], "not 'chekpoint' (did you mean checkpoint?)"),
         (["--wire-dtype", "Float16"], "not 'Float16' (did you mean float16"),
         (["--data-format", "parket"], "recordio, lines, jsonlines, not 'parket' (did you mean par"),
-        (["--image-pull-policy", "always"], "Always, IfNotPresent, Never, not 'always' (did you"),
         (["--step-timeout-seconds", "inf"], "--step-timeout-seconds must be a finite number"),
         (["--checkpoint-seconds", "nan"], "--checkpoint-seconds must be a finite number, not nan"),
         (["--in-order"], "shoal train has no flag --in-order. It is a flag of shoal predict"),

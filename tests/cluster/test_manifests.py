@@ -219,7 +219,6 @@ def test_a_server_gets_the_time_for_a_checkpoint():
         ({"ps_resources": "memory=1G:2GB"}, "--ps-resources: memory=1G:2GB is not"),
         ({"volume": "pvc=data"}, "--volume: 'pvc=data' must have"),
         ({"volume": "disk=data,mount=/x"}, "--volume: 'disk=data,mount=/x' must have"),
-        ({"image_pull_policy": "never"}, "--image-pull-policy must be"),
         ({"priority": "worker=1.5"}, "--priority: worker must have"),
         ({"priority": "ps=0.5"}, "--priority: ps must have"),
         ({"oom_memory_factor": 0.5}, "--oom-memory-factor must be"),
@@ -363,6 +362,7 @@ worker:
     containers:
       - name: anything
         image: mine
+        imagePullPolicy: Always
         env: [{name: A, value: b}, {name: PYTHONUNBUFFERED, value: ""}]
         volumeMounts: [{name: cache, mountPath: /cache}]
       - {name: sidecar, image: side:1}
@@ -378,6 +378,7 @@ worker:
     assert made["metadata"]["annotations"] == {"note": "x", SAFE_TO_EVICT: "true"}
     assert [c["name"] for c in spec["containers"]] == ["worker", "sidecar"]
     assert container(made)["image"] == "shoal:1"
+    assert container(made)["imagePullPolicy"] == "Always"
     assert {"name": "PYTHONUNBUFFERED", "value": "1"} in container(made)["env"]
     assert {"name": "A", "value": "b"} in container(made)["env"]
     assert {v["name"] for v in spec["volumes"]} == {"config", "shoal-identity", "cache"}

@@ -83,7 +83,6 @@ class Runs:
         """Flags of `shoal train` for a job as the tests run it."""
         flags = {
             "image": IMAGE,
-            "image_pull_policy": "Never",
             "namespace": self.namespace,
             "job_name": name,
             # Little: jobs of several tests run beside the one that fills the node.

@@ -45,7 +45,6 @@ def test_a_program_s_model_is_trained_and_evaluated(shoal, movielens, namespace)
     mounts = {shoal.path: "/work", packages(): f"{PACKAGES_MOUNT},readOnly"}
     fields = {
         "image": IMAGE,
-        "image_pull_policy": "Never",
         "namespace": namespace,
         "master_resources": "cpu=0.01,memory=50Mi",
         "ps_resources": "cpu=0.01,memory=50Mi",

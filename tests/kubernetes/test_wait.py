@@ -22,7 +22,6 @@ def test_a_program_sees_scales_and_stops_its_job(shoal, movielens, namespace, mo
     mounts = {shoal.path: "/work", packages(): f"{PACKAGES_MOUNT},readOnly"}
     job = api.train(
         image=IMAGE,
-        image_pull_policy="Never",
         namespace=namespace,
         job_name=NAME,
         master_resources="cpu=0.01,memory=50Mi",

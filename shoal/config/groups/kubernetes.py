@@ -96,11 +96,6 @@ class KubernetesOptions:
         "shoal",
         value="NAME",
     )
-    image_pull_policy: str = option(
-        "When a node pulls the image. Default: the cluster's policy.",
-        "",
-        choices=("", "Always", "IfNotPresent", "Never"),
-    )
     master_resources: str = option(
         "Resources that the master's pod requests, each with its limit behind a colon if it has "
         "one, such as cpu=0.5:1,memory=1Gi.",

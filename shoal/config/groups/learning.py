@@ -187,15 +187,6 @@ class ConsistencyOptions:
         False,
         commands="train",
     )
-    strategy: str = option(
-        "Choice of how gradients come together. allreduce: for models without large tables, as by "
-        "all-reduce: stands for --sync with as many gradients in an update as --workers, "
-        "whatever the number of workers is later, and for as many servers, each of which averages "
-        "its part of the gradients. parameter-server: what the other flags say.",
-        "parameter-server",
-        commands="train",
-        choices=("parameter-server", "allreduce"),
-    )
     sync: bool = option(
         "Train synchronously: average the gradients of --grads-to-wait minibatches, all computed "
         "from the same values, into one update of the model.",
