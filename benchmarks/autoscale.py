@@ -129,14 +129,12 @@ def scaled(
     together: float,
     start: int,
     seconds: float,
-    window: float,
 ) -> dict[str, Any]:
     """A job that scales itself, watched for some seconds from its first step on."""
     throttled = Throttled(
         *(folder, name, apart, together),
         workers=f"{start}:{MOST}",
         scale_efficiency=EFFICIENCY,
-        scale_seconds=window,
     )
     course = []
     with throttled.job:
@@ -151,9 +149,8 @@ def scaled(
 
 @click.command()
 @click.option("--seconds", default=180.0, show_default=True, help="For which a job is watched.")
-@click.option("--window", default=10.0, show_default=True, help="--scale-seconds.")
 @click.option("--output", default="build/bench/autoscale.json", type=click.Path(path_type=Path))
-def main(seconds: float, window: float, output: Path) -> None:
+def main(seconds: float, output: Path) -> None:
     """Measure, print, write."""
     table = Table(
         "shape", "best that pays", f"seconds to {NEAR} of it", "workers", "of it", "changes"
@@ -162,7 +159,7 @@ def main(seconds: float, window: float, output: Path) -> None:
     with tempfile.TemporaryDirectory() as name:
         for number, (shape, (apart, together, start)) in enumerate(SHAPES.items()):
             speeds = grid(Path(name), f"grid-{number}", apart, together, 12)
-            found = scaled(Path(name), f"scaled-{number}", apart, together, start, seconds, window)
+            found = scaled(Path(name), f"scaled-{number}", apart, together, start, seconds)
             wanted = NEAR * best(speeds)
             slow = [at for at, _, speed in found["course"] if speed < wanted]
             reached = (max(slow) + 5 if slow else 0.0) if len(slow) < len(found["course"]) else None

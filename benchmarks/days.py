@@ -2,7 +2,7 @@
 
 The ratings of MovieLens-100K for training are cut, in the order of time, into seven files: the
 days. Each of seven jobs trains on one of them and goes on from the job before (--continue-from);
-one job trains on all with --order time. Prints the AUC of both on the validation data, for DeepFM:
+one job trains on all with --shuffle time. Prints the AUC of both on the validation data: for DeepFM
 without dropout, with one worker and --pipeline-depth 0, where all values are also compared bit for
 bit; and with dropout, which draws other numbers in each process, with one worker and with two.
 Writes build/bench/days.json. Exits with 1 if values or, by more than the tolerance, AUCs differ.
@@ -85,7 +85,7 @@ def main() -> int:
             options: dict[str, Any] = {
                 "workers": str(workers),
                 "pipeline_depth": depth,
-                "order": "time",
+                "shuffle": "time",
                 "seed": seed,
                 "model_params": {"dropout": dropout},
             }

@@ -51,7 +51,6 @@ def flags(folder: Path, epochs: int) -> list[str]:
     """The flags of `shoal train` for a job of a minute or so."""
     given = {
         "image": IMAGE,
-        "image-pull-policy": "Never",
         "model-zoo": "/work/elastic_zoo",
         "model-def": "slow.custom_model",
         "training-data": "/work/train.parquet",
@@ -59,8 +58,8 @@ def flags(folder: Path, epochs: int) -> list[str]:
         "num-minibatches-per-task": 1,
         "servers": 1,
         "checkpoint-seconds": 0,
-        "master-resource-request": f"cpu={MASTER_CPU},memory=50Mi",
-        "ps-resource-request": f"cpu={SERVER_CPU},memory=50Mi",
+        "master-resources": f"cpu={MASTER_CPU},memory=50Mi",
+        "ps-resources": f"cpu={SERVER_CPU},memory=50Mi",
         "volume": f"hostPath={folder},mount=/work;"
         f"hostPath={packages()},mount={PACKAGES_MOUNT},readOnly",
     }

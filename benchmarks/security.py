@@ -1,9 +1,9 @@
-"""Measure the cost of security: jobs with --insecure, by default, and with --tls always.
+"""Measure the cost of security: jobs with --tls never, by default, and with --tls always.
 
     python -m benchmarks.security [--ids N] [--batch N] [--turns N] [--seconds S] [--starts N]
 
 The job is that of benchmarks/end_to_end/run.py with one server and one worker. The three kinds take
-turns, and a kind is compared with --insecure of the same turn. --batch 64 with --ids 10000 makes
+turns, and a kind is compared with --tls never of the same turn. --batch 64 with --ids 10000 makes
 many small steps. A start lasts from the command until the server is known to the master; jobs that
 are only to start are stopped then.
 
@@ -25,7 +25,7 @@ from rich.table import Table
 from benchmarks.end_to_end.run import BENCH, FLAGS, Measured, Shoal
 from shoal.model_zoo.criteo import prepare as stream
 
-KINDS = {"--insecure": "insecure", "default (Unix sockets)": "shoal", "--tls always": "tls"}
+KINDS = {"--tls never": "insecure", "default (Unix sockets)": "shoal", "--tls always": "tls"}
 """Heading to system of run.py. The first is what the others are compared with."""
 PLAIN = next(iter(KINDS))
 
@@ -49,7 +49,7 @@ def turns(count: int, measure: Callable[[str], Measured]) -> dict[str, dict[str,
 
 
 def show(heading: str, found: dict[str, list[float]], *, ratio: bool) -> None:
-    """Print a table of medians, and of each turn's comparison with --insecure."""
+    """Print a table of medians, and of each turn's comparison with --tls never."""
     table = Table(title=heading)
     against = "ratio" if ratio else "difference"
     for title in ("job", "median", f"median {against}", "least", "largest"):

@@ -145,7 +145,7 @@ def configuration(seed: int, jobs: Path, day: int = 0) -> JobConfig:
     }
     values |= draw.choice(DURABILITIES) | {"model_params": "", **_particular(draw, jobs, seed)}
     # Without a log, a server's death ends a job with --sync, and has records trained out of order.
-    if "sync" in values or "order" in values:
+    if "sync" in values or values.get("shuffle") == "time":
         file = {"log_place": "file"} | values
         values |= {"durability": "log", "log_place": file["log_place"], "on_loss": "retrain"}
     if day:
@@ -167,7 +167,7 @@ def _particular(draw: random.Random, jobs: Path, seed: int) -> dict[str, Any]:
         EXPIRES: {
             "table": draw.choice((expires, capped, f"{expires},{capped}")),
             "event_time": "record:s",
-            "order": "time",
+            "shuffle": "time",
             "epochs": 1,
             "workers": "1",
         },

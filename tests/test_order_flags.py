@@ -1,4 +1,4 @@
-"""--shuffle and --order: what they mean, and values that are refused."""
+"""--shuffle: what they mean, and values that are refused."""
 
 import pytest
 
@@ -13,8 +13,7 @@ from tests.master.strategies import config
         ({"shuffle": "none"}, False, 0),
         ({"shuffle": "buffer:2"}, True, 2),
         ({"shuffle": "buffer:100000"}, True, 100_000),
-        ({"order": "time"}, False, 0),
-        ({"order": "time", "shuffle": "none"}, False, 0),
+        ({"shuffle": "time"}, False, 0),
     ],
 )
 def test_flags_of_the_order(flags, tasks, buffer):
@@ -26,13 +25,14 @@ def test_flags_of_the_order(flags, tasks, buffer):
     ("flags", "message"),
     [
         ({"shuffle": "buffer"}, r"not 'buffer': N is .* to 100000000, such as buffer:10000"),
-        ({"shuffle": "buffer:1"}, r"--shuffle must be tasks, none or buffer:N, not 'buffer:1'"),
+        (
+            {"shuffle": "buffer:1"},
+            r"--shuffle must be tasks, buffer:N, none or time, not 'buffer:1'",
+        ),
         ({"shuffle": "buffer:many"}, r"not 'buffer:many'"),
         ({"shuffle": "buffer:100000001"}, r"from 2 to 100000000"),
         ({"shuffle": "all"}, r"not 'all'"),
-        ({"order": "name"}, r"--order"),
-        ({"order": "time", "shuffle": "buffer:10"}, r"cannot be combined with --shuffle buffer:10"),
-        ({"order": "time", "epochs": 2}, r"trains on the data once, and --epochs is 2"),
+        ({"shuffle": "time", "epochs": 2}, r"trains on the data once, and --epochs is 2"),
     ],
 )
 def test_an_order_that_is_none_is_refused(flags, message):

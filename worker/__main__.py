@@ -121,6 +121,7 @@ def _work(
         from shoal.worker.servers.requests import VALUE_TYPES
 
     servers = None
+    cache_mb, cache_staleness = job.row_cache_limits
     heartbeat = Heartbeat(
         master,
         progress,
@@ -139,8 +140,8 @@ def _work(
             patience=job.server_patience_seconds,
             identity=identity,
             value_type=VALUE_TYPES[job.wire_dtype],
-            cache_bytes=job.row_cache_mb << 20,
-            cache_staleness=job.row_cache_staleness,
+            cache_bytes=cache_mb << 20,
+            cache_staleness=cache_staleness,
             whole_updates=job.sync,
         )
         group = servers

@@ -7,7 +7,7 @@ Clients without TensorFlow pull and push what a worker of the end-to-end benchma
 over the same ids, the dense block of its network), one after the other and as fast as they
 can. The server's own CPU time by the steps it served gives the steps a second of one core; by
 the steps a second of one worker, that is the number of workers. The same with one client that
-has a row cache of 64 MB (--row-cache-mb), by its staleness.
+has a row cache of 64 MB (--row-cache), by its staleness.
 
 Then 10 million rows of 16 columns with Adagrad are pushed, and the server's resident memory
 is read. Prints a table and writes build/bench/capacity.json in the form of native.json.

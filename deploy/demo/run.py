@@ -71,11 +71,8 @@ class DemoJob:
             "namespace": self.namespace,
             "workers": self.workers,
             "min-workers": least,
-            "worker-resource-request": f"cpu={self.cpu},memory=500Mi",
-            "worker-resource-limit": f"cpu={self.cpu}",
-            "master-priority": "high",
-            "ps-priority": "high",
-            "worker-priority": "low",
+            "worker-resources": f"cpu={self.cpu}:{self.cpu},memory=500Mi",
+            "priority": "master=high,ps=high,worker=low",
         }
         words = [word for key, value in ours.items() for word in (f"--{key}", str(value))]
         command = [sys.executable, "-m", "shoal", "train", *flags, *words, "--detach"]

@@ -46,7 +46,7 @@ class JobCertificates:
         self._job_uid, self._folder = job_uid, folder
 
     def prepared(self) -> Identity | None:
-        """The master's identity, once all processes of the job have theirs; None with --insecure.
+        """The master's identity, once all processes of the job have theirs; None with --tls=never.
 
         Only the job's one master calls this. Raises UserError if the API server refuses the
         Secrets; OSError if another Secret is in the way of the master's.

@@ -37,7 +37,7 @@ from shoal.master.job.members.members import ProcessState
 from shoal.master.job.members.start_waits import StartWaits
 from shoal.master.job.members.storage_waits import StorageWaits
 from shoal.master.job.moves.placement import Weights
-from shoal.master.job.scaling.autoscaling import Autoscaler
+from shoal.master.job.scaling.autoscaling import SCALE_SECONDS, Autoscaler
 from shoal.master.job.scaling.server_scaling import ServerScaler
 from shoal.master.job.scaling.stragglers import Stragglers
 from shoal.master.job.server_lifecycle import ServerLifecycle
@@ -74,9 +74,9 @@ class Job:
         self.servers = ServerLifecycle(config, state, self.outcomes)
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
-        self.autoscaler = Autoscaler(config)
-        self.stragglers = Stragglers(config.scale_seconds)
-        self.server_scaler = ServerScaler(config)
+        self.autoscaler = Autoscaler(config, SCALE_SECONDS)
+        self.stragglers = Stragglers(SCALE_SECONDS)
+        self.server_scaler = ServerScaler(config, SCALE_SECONDS)
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
         )
@@ -181,9 +181,9 @@ class Job:
         self.members.resume(config)
         self.servers.resumed(config)
         self._workers.resumed(config)
-        self.autoscaler = Autoscaler(config)
-        self.stragglers = Stragglers(config.scale_seconds)
-        self.server_scaler = ServerScaler(config)
+        self.autoscaler = Autoscaler(config, SCALE_SECONDS)
+        self.stragglers = Stragglers(SCALE_SECONDS)
+        self.server_scaler = ServerScaler(config, SCALE_SECONDS)
         self.moves.resumed(config)
         restored = event.restored
         same_servers = config.sync or same_table

@@ -30,7 +30,7 @@ _REASONS = {
     "Hostname Verification Check failed": _OTHER_PROCESS,
     "Hostname mismatch": _OTHER_PROCESS,
     "WRONG_VERSION_NUMBER": (
-        "it answers without encryption: it is no process of this job, or one with --insecure"
+        "it answers without encryption: it is no process of this job, or one with --tls=never"
     ),
     "Failed to create security handshaker": _OTHER_KEY,
     "key values mismatch": _OTHER_KEY,

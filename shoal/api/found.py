@@ -67,7 +67,7 @@ def resume(
 
     job: its name, of a folder in shoal-jobs, or the path of its folder. wait, verbose: as of
     `train`. changes: arguments of `train` that another value may replace: workers, servers,
-    autoscale, relaunch_limit, relaunch_window_seconds, max_bad_records, image, server_image.
+    autoscale, relaunch_limit, max_bad_records, image, server_image.
 
     Raises UserError if the job cannot go on, JobFailedError if it does not succeed.
     """

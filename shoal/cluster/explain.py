@@ -52,12 +52,12 @@ def refused(error: ApiException, namespace: str, job_name: str, doing: str) -> U
     if error.status == HTTPStatus.FORBIDDEN and "exceeded quota" in said:
         return UserError(
             f"--namespace: the quota of {namespace} leaves no room: {said}. Request less "
-            "(--worker-resource-request, --ps-resource-request, --master-resource-request), "
+            "(--worker-resources, --ps-resources, --master-resources), "
             "or ask for a larger quota"
         )
     if "PriorityClass" in said:
         return UserError(
-            f"--worker-priority and its like: {said}. `kubectl get priorityclasses` shows those "
+            f"--priority: {said}. `kubectl get priorityclasses` shows those "
             "that there are; deploy/base/priorities.yaml has shoal's"
         )
     if error.status == HTTPStatus.FORBIDDEN and not namespace:
@@ -98,6 +98,6 @@ def cannot_start(image: str, reason: str, message: str) -> UserError:
     if reason in NO_IMAGE:
         return UserError(
             f"--image: the cluster has no image {image}: {message or reason}. Push it to a "
-            "registry that the cluster can read, or see --image-pull-policy"
+            "registry that the cluster can read, or set imagePullPolicy in a --pod-template"
         )
     return UserError(f"the master's pod cannot start: {reason}: {message}")

@@ -58,7 +58,7 @@ def _end_of(ended: client.V1ContainerStateTerminated, role: str) -> str:
     if ended.reason == OUT_OF_MEMORY:
         return (
             f"exit code {ended.exit_code}, as it ran out of memory ({OUT_OF_MEMORY}): give it more "
-            f"by --{role}-resource-request and --{role}-resource-limit"
+            f"by --{role}-resources"
         )
     # Of a process that was killed they are lines of its log, which have nothing to do with that.
     own = ended.exit_code in (EXIT_JOB_FAILED, EXIT_USER_ERROR)
@@ -175,14 +175,16 @@ class JobHandle(JobLifetime):
         return True
 
     def credentials(self) -> tuple[str, Identity | None]:
-        """The token of the job's processes, and the client's identity; None with --insecure."""
+        """The token of the job's processes, and the client's identity; None with --tls=never."""
         # Not by JobConfig: it would refuse another version's file.
         said = json.loads(self._data()[manifests.CONFIG_FILE])
         token = str(said.get("token", ""))
-        return token, None if said.get("insecure", True) else self.identity(job_id_of(token))
+        return token, None if said.get("tls", "never") == "never" else self.identity(
+            job_id_of(token)
+        )
 
     def identity(self, job_id: str) -> Identity:
-        """The client's identity, which the Role shoal-user may read; the job has no --insecure.
+        """The client's identity, which the Role shoal-user may read; the job has no --tls=never.
 
         Raises NotBegunError before there is one.
         """
@@ -236,7 +238,7 @@ class JobHandle(JobLifetime):
     ) -> Iterator[Connection]:
         """A connection to the master in `pod`.
 
-        token: of the job's configuration. identity: of the client; None for a job with --insecure.
+        token: of the job's configuration. identity: of the client; None for a job with --tls=never.
         patience: seconds that a call tries to reach it.
         """
         forward = PortForward(self._api, self.namespace, pod, MASTER_PORT)

@@ -61,7 +61,7 @@ class JobLifetime:
     def check(self, config: JobConfig, templates: dict[str, Manifest]) -> None:
         """Let the cluster judge the objects that the job would create, without creating them."""
         if config.serve_metrics:
-            self._check_token(config.metrics_secret)
+            self._check_token()
         grpc_probes = self.grpc_probes()
         create_job = self._batch.create_namespaced_job
         with self._explained("create the job"):
@@ -96,12 +96,12 @@ class JobLifetime:
             except UNREACHABLE as error:
                 raise explain.unreachable(error) from error
 
-    def _check_token(self, secret: str) -> None:
+    def _check_token(self) -> None:
         """See that there is a token for the readers of the pods' metrics.
 
         Without it the pods would wait for their volume. Who may not look leaves that to them.
         """
-        why = ""
+        why, secret = "", metrics.SECRET
         try:
             found = self._core.read_namespaced_secret(secret, self.namespace, **self._options)
         except ApiException as error:
@@ -113,8 +113,8 @@ class JobLifetime:
             if not (found.data or {}).get(metrics.TOKEN_KEY):
                 why = f"the Secret {secret} of namespace {self.namespace} has no token"
         if why:
-            how = metrics.how_to_make(secret, self.namespace)
-            raise UserError(f"--metrics-secret: {why}, which --serve-metrics needs. Make it: {how}")
+            how = metrics.how_to_make(self.namespace)
+            raise UserError(f"--serve-metrics: {why}. Make it: {how}")
 
     def grpc_probes(self) -> bool:
         """True if the cluster knows gRPC probes."""

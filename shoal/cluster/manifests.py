@@ -278,7 +278,7 @@ def _pod(
         volumes.append(volume)
         mounts.append(mount)
     if config.serve_metrics:
-        volume, mount = metrics.mounted(config.metrics_secret)
+        volume, mount = metrics.mounted()
         volumes.append(volume)
         mounts.append(mount)
     if role == "worker" and given_model.is_given(config):
@@ -314,8 +314,6 @@ def _pod(
         container["ports"] = [metrics.port()]
     if config.environment_secrets:
         container["envFrom"] = [{"secretRef": {"name": n}} for n in config.environment_secrets]
-    if config.image_pull_policy:
-        container["imagePullPolicy"] = config.image_pull_policy
     spec: Manifest = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _grace(templates, role),

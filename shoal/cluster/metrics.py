@@ -12,6 +12,9 @@ from shoal.cluster.ports import METRICS_PORT
 
 Manifest = dict[str, Any]
 
+SECRET = "shoal-metrics"
+"""Of each namespace with jobs that serve metrics."""
+
 TOKEN_FOLDER = "/etc/shoal-metrics"
 TOKEN_KEY = "token"
 """In the Secret, and the name of the file in a pod."""
@@ -32,15 +35,15 @@ READABLE_BY_GROUP = 0o440
 """Mode of the file, whose group is the pod's fsGroup."""
 
 
-def mounted(secret: str) -> tuple[Manifest, Manifest]:
+def mounted() -> tuple[Manifest, Manifest]:
     """(volume, mount) of the token."""
     source = {
-        "secretName": secret,
+        "secretName": SECRET,
         "items": [{"key": TOKEN_KEY, "path": TOKEN_KEY}],
         "defaultMode": READABLE_BY_GROUP,
     }
-    mount = {"name": "shoal-metrics", "mountPath": TOKEN_FOLDER, "readOnly": True}
-    return {"name": "shoal-metrics", "secret": source}, mount
+    mount = {"name": SECRET, "mountPath": TOKEN_FOLDER, "readOnly": True}
+    return {"name": SECRET, "secret": source}, mount
 
 
 def port() -> Manifest:
@@ -48,9 +51,9 @@ def port() -> Manifest:
     return {"name": PORT_NAME, "containerPort": METRICS_PORT}
 
 
-def how_to_make(secret: str, namespace: str) -> str:
+def how_to_make(namespace: str) -> str:
     """The command that makes the Secret."""
     return (
-        f"kubectl create secret generic {secret} --namespace {namespace} "
+        f"kubectl create secret generic {SECRET} --namespace {namespace} "
         f"--from-literal {TOKEN_KEY}=$(openssl rand -hex 32)"
     )

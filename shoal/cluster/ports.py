@@ -18,8 +18,8 @@ PORTS: dict[str, dict[str, int]] = {
 """Role -> name in the Service -> port. All of them take callers with certificates only."""
 
 METRICS_PORT = 7300
-"""Of all pods of a job with --serve-metrics, in plain text, for readers with the token of its
---metrics-secret. Prometheus asks the pods themselves, so no Service has it."""
+"""Of all pods of a job with --serve-metrics, in plain text, for readers with the token of a
+Secret. Prometheus asks the pods themselves, so no Service has it."""
 
 HEALTH_PORT = 7200
 """Of masters and servers, in plain text, for the kubelet's probes, which have no certificate. It

@@ -1,4 +1,4 @@
-"""The most that the pods of a job may request together, --max-cpu and --max-memory."""
+"""The most that the pods of a job may request together, --max-resources."""
 
 from __future__ import annotations
 

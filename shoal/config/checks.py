@@ -28,10 +28,9 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 
 _ONLY_WITH: dict[str, tuple[str, ...]] = {
     "image": (
-        *("namespace", "server_image", "image_pull_policy", "pod_template", "volume"),
-        *("env_from_secret", "kueue_queue", "volcano_min_member"),
+        *("namespace", "server_image", "pod_template", "volume"),
+        *("env_from_secret", "kueue_queue", "volcano"),
     ),
-    "row_cache_mb": ("row_cache_staleness",),
     "serve_metrics": ("metrics_hot_ids",),
 }
 """Fields that do nothing without another one, by that."""
@@ -49,13 +48,12 @@ def check(options: JobOptions) -> None:
     params_of(options.model_params)
     _check_tables(options)
     _ = options.format_of_data
+    _ = options.row_cache_limits
     if options.num_minibatches_per_task % options.accumulate:
         raise UserError(
             f"--num-minibatches-per-task ({options.num_minibatches_per_task}) must be a "
             f"multiple of --accumulate ({options.accumulate}): a push is of one task"
         )
-    if options.insecure and options.tls == "always":
-        raise UserError("--insecure cannot be combined with --tls=always: remove one of them")
     if options.tensorboard_dir and not options.metrics_seconds:
         raise UserError(
             "--tensorboard-dir needs --metrics-seconds above 0, at which its files are written"
@@ -111,16 +109,10 @@ def _check_tables(options: JobOptions) -> None:
 
 
 def _check_order(options: JobOptions) -> None:
-    buffer = options.shuffle_buffer
-    if options.order != "time":
-        return
-    if buffer:
+    _ = options.shuffle_buffer
+    if options.shuffle == "time" and options.epochs != 1:
         raise UserError(
-            f"--order time cannot be combined with --shuffle {options.shuffle}: remove one of them"
-        )
-    if options.epochs != 1:
-        raise UserError(
-            f"--order time trains on the data once, and --epochs is {options.epochs}: "
+            f"--shuffle time trains on the data once, and --epochs is {options.epochs}: "
             "remove --epochs, or use --shuffle none"
         )
 
@@ -196,17 +188,14 @@ def _given(options: JobOptions, *names: str) -> str | None:
 
 
 def _check_synchronous(options: JobOptions) -> None:
-    by = options.synchronous_by
-    if not by:
+    if not options.sync:
         if given := _given(options, "grads_to_wait", "sync_late"):
             raise UserError(f"{given} works only with --sync: add --sync")
         return
     # 0 is what --sync does anyway.
     depth = ("pipeline_depth",) if options.pipeline_depth else ()
-    if given := _given(
-        options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache_mb"
-    ):
-        raise UserError(f"{given} cannot be combined with {by}: remove one of them")
+    if given := _given(options, *depth, "staleness_bound", "lr_staleness_modulation", "row_cache"):
+        raise UserError(f"{given} cannot be combined with --sync: remove one of them")
 
 
 def _check_durability(options: JobOptions) -> None:
@@ -231,13 +220,11 @@ def _check_budget(options: JobOptions) -> None:
     if not options.limits:
         return
     if not options.image:
-        raise UserError(
-            "--max-cpu and --max-memory count what pods request: add --image, or leave them out"
-        )
+        raise UserError("--max-resources counts what pods request: add --image, or leave it out")
     resource = options.budget.lacks(options.num_workers, options.num_servers)
     if resource:
         raise UserError(
-            f"--max-{resource}: --workers {options.num_workers} and --servers "
+            f"--max-resources {resource}: --workers {options.num_workers} and --servers "
             f"{options.num_servers}, with which the job begins, request more than that: see "
-            "--worker-resource-request and --ps-resource-request"
+            "--worker-resources and --ps-resources"
         )

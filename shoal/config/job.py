@@ -69,7 +69,6 @@ RESUMABLE = (
     "servers",
     "autoscale",
     "relaunch_limit",
-    "relaunch_window_seconds",
     "max_bad_records",
 )
 """Fields that `shoal train --resume` may change."""
@@ -90,15 +89,7 @@ class JobConfig(JobOptions):
         config_checks.check(self)
 
     def resolved(self) -> JobConfig:
-        """The same with a job name, a job folder and absolute paths. Raises UserError.
-
-        --strategy is what it stands for, too.
-        """
-        if self.strategy == "allreduce":
-            training = self.num_workers - self.evaluation_workers
-            servers = self.num_servers if self.num_servers > 1 else training
-            if not self.sync or servers != self.num_servers:
-                return dataclasses.replace(self, sync=True, servers=str(servers)).resolved()
+        """The same with a job name, a job folder and absolute paths. Raises UserError."""
         model_file = self.model_def.replace("/", ".").split(".")[-2].replace("_", "-")
         # Evaluating a model must not collide with the job that trained it.
         suffix = "" if self.command == "train" else f"-{self.command}"

@@ -94,13 +94,6 @@ class JobOptions(
         return Budget(self.limits, self.requests("worker"), self.requests("ps"))
 
     @property
-    def synchronous_by(self) -> str:
-        """The flag that makes the job synchronous, as a user gives it; "" for none."""
-        if self.strategy == "allreduce":
-            return "--strategy allreduce"
-        return "--sync" if self.sync else ""
-
-    @property
     def gradients_per_update(self) -> int:
         """With --sync, how many gradients are averaged into one update."""
         return self.grads_to_wait or self.num_workers - self.evaluation_workers
@@ -169,7 +162,7 @@ class JobOptions(
     @property
     def shuffles_tasks(self) -> bool:
         """True if training tasks are in a random order."""
-        return self.shuffle != "none" and self.order != "time"
+        return self.shuffle not in ("none", "time")
 
     @property
     def shuffle_buffer(self) -> int:
@@ -178,14 +171,14 @@ class JobOptions(
         Raises UserError for a --shuffle that is none.
         """
         kind, colon, size = self.shuffle.partition(":")
-        if self.shuffle in ("tasks", "none"):
+        if self.shuffle in ("tasks", "none", "time"):
             return 0
         if kind == "buffer" and size.isdecimal() and 2 <= int(size) <= MOST_SHUFFLED:
             return int(size)
         near = f", such as {kind}:10000" if kind == "buffer" and not colon else ""
         raise UserError(
-            f"--shuffle must be tasks, none or buffer:N, not {self.shuffle!r}: N is a number of "
-            f"records from 2 to {MOST_SHUFFLED}{near}"
+            f"--shuffle must be tasks, buffer:N, none or time, not {self.shuffle!r}: N is a "
+            f"number of records from 2 to {MOST_SHUFFLED}{near}"
         )
 
     @property

@@ -33,7 +33,7 @@ FLAG = re.compile(
 LISTS = ("csv_columns", "columns", "fill_missing", "missing_mask", "table")
 """Arguments that may be lists of what the flag has with commas between."""
 
-NUMBERS = ("workers", "servers")
+NUMBERS = ("workers", "servers", "row_cache", "volcano")
 """Arguments that may be a number, or what the flag has."""
 
 MAPPINGS: dict[str, Callable[[Mapping[str, Any]], str]] = {

@@ -121,7 +121,7 @@ def _guarded(pages: Any, token: Path | None) -> Any:
             known = _token(token)
             given = environ.get("HTTP_AUTHORIZATION", "").encode("latin-1", "replace")
             if not known or not hmac.compare_digest(given, f"Bearer {known}".encode()):
-                why = "give the token of the Secret that --metrics-secret names"
+                why = "give the token of the Secret shoal-metrics"
                 return refuse(start, "401 Unauthorized", why, ("WWW-Authenticate", "Bearer"))
         elif environ.get("HTTP_HOST", "").partition(":")[0] not in _NAMES_OF_LOOPBACK:
             return refuse(start, "403 Forbidden", f"ask http://{LOOPBACK} for this page")

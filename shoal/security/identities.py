@@ -29,7 +29,7 @@ from shoal.proto.identity import (
 )
 
 INSECURE = (
-    "--insecure: the job's processes do not know who calls them. Whoever reaches their ports can "
+    "--tls=never: the job's processes do not know who calls them. Whoever reaches their ports can "
     "read and change the model, and stop the job"
 )
 

@@ -220,10 +220,10 @@ def test_a_suspended_job_is_told_and_goes_on_when_it_is_resumed(world, follow):
 def test_the_client_makes_no_secret_and_warns_of_a_job_without(world, follow):
     world.pods = [pod("Succeeded")]
     with pytest.raises(JobFailedError):
-        follow(insecure=True)
+        follow(tls="never")
     assert not any("/secrets" in path for _, path in world.asked)
     assert started(world)
-    assert any("warning: --insecure" in text for text in follow.display.events)
+    assert any("warning: --tls=never" in text for text in follow.display.events)
 
 
 def test_a_later_pod_that_cannot_start_does_not_end_the_job(world, follow):
@@ -274,7 +274,7 @@ def test_a_master_that_crashes_is_told_with_its_last_words(world, follow):
         (
             {"exitCode": 137, "reason": "OOMKilled", "message": "10:00 INFO a line of its log\n"},
             "exit code 137, as it ran out of memory (OOMKilled): give it more by "
-            "--master-resource-request and --master-resource-limit",
+            "--master-resources",
         ),
         ({"exitCode": 137, "reason": "Error", "message": "10:00 INFO a line\n"}, "exit code 137"),
         ({"exitCode": 137, "reason": "Evicted"}, "exit code 137 (Evicted)"),

@@ -215,23 +215,22 @@ def test_a_server_gets_the_time_for_a_checkpoint():
     [
         ({"job_name": "Job"}, "--job-name: on Kubernetes a name begins"),
         ({"job_name": "j" * 41}, "--job-name: on Kubernetes"),
-        ({"worker_resource_request": "cpu"}, "--worker-resource-request: 'cpu' is not"),
-        ({"ps_resource_limit": "memory=2GB"}, "--ps-resource-limit: 'memory=2GB' is not"),
+        ({"worker_resources": "cpu"}, "--worker-resources: 'cpu' is not"),
+        ({"ps_resources": "memory=1G:2GB"}, "--ps-resources: memory=1G:2GB is not"),
         ({"volume": "pvc=data"}, "--volume: 'pvc=data' must have"),
         ({"volume": "disk=data,mount=/x"}, "--volume: 'disk=data,mount=/x' must have"),
-        ({"image_pull_policy": "never"}, "--image-pull-policy must be"),
-        ({"worker_priority": "1.5"}, "--worker-priority must be"),
-        ({"ps_priority": "0.5"}, "--ps-priority must be"),
+        ({"priority": "worker=1.5"}, "--priority: worker must have"),
+        ({"priority": "ps=0.5"}, "--priority: ps must have"),
         ({"oom_memory_factor": 0.5}, "--oom-memory-factor must be"),
         ({"kueue_queue": "Team A"}, "--kueue-queue: 'Team A' is not the name"),
         ({"kueue_queue": "q" * 64}, "--kueue-queue: 'q+' is not the name"),
-        ({"volcano_min_member": -1}, "--volcano-min-member must be"),
+        ({"volcano": "-1"}, "--volcano must be"),
         (
-            {"volcano_min_member": 6, "servers": "2", "workers": "3"},
-            r"--volcano-min-member must be at most --servers plus --workers \(5\), not 6",
+            {"volcano": "6", "servers": "2", "workers": "3"},
+            r"--volcano must be at most --servers plus --workers \(5\), not 6",
         ),
-        ({"volcano_queue": "ads"}, "--volcano-queue works only with --volcano-min-member"),
-        ({"volcano_queue": "a/b", "volcano_min_member": 1}, "--volcano-queue: 'a/b' is not"),
+        ({"volcano": "ads"}, "--volcano must be a number, or a queue and a number"),
+        ({"volcano": "a/b:1"}, "--volcano: 'a/b' is not"),
     ],
 )
 def test_a_flag_that_cannot_be_used_is_named(changes, message):
@@ -322,16 +321,15 @@ def test_low_priority_is_below_that_of_pods_without_one():
 
 
 def test_the_first_share_of_the_workers_has_high_priority():
-    classes = [pod(index=i, worker_priority="0.5")["spec"]["priorityClassName"] for i in range(4)]
+    classes = [pod(index=i, priority="worker=0.5")["spec"]["priorityClassName"] for i in range(4)]
     assert classes == ["shoal-high", "shoal-high", "shoal-low", "shoal-low"]
-    assert pod(worker_priority="gold")["spec"]["priorityClassName"] == "gold"
+    assert pod(priority="worker=gold")["spec"]["priorityClassName"] == "gold"
     assert "priorityClassName" not in pod()["spec"]
 
 
 def test_memory_grows_up_to_four_times():
     changes = {
-        "worker_resource_request": "cpu=1,memory=1Gi",
-        "worker_resource_limit": "memory=2G",
+        "worker_resources": "cpu=1,memory=1Gi:2G",
         "oom_memory_factor": 1.5,
     }
     steps = memory_steps(1.5)
@@ -343,10 +341,11 @@ def test_memory_grows_up_to_four_times():
 
 
 def test_roles_have_their_images_and_resources():
-    changes = {"server_image": "servers:1", "worker_resource_limit": "gpu=1"}
+    changes = {"server_image": "servers:1", "worker_resources": "cpu=1,gpu=1"}
     assert container(pod("ps", **changes))["image"] == "servers:1"
     worker = container(pod(**changes))
     assert worker["image"] == "shoal:1"
+    assert worker["resources"]["requests"] == {"cpu": "1", "nvidia.com/gpu": "1"}
     assert worker["resources"]["limits"] == {"nvidia.com/gpu": "1"}
 
 
@@ -363,6 +362,7 @@ worker:
     containers:
       - name: anything
         image: mine
+        imagePullPolicy: Always
         env: [{name: A, value: b}, {name: PYTHONUNBUFFERED, value: ""}]
         volumeMounts: [{name: cache, mountPath: /cache}]
       - {name: sidecar, image: side:1}
@@ -378,6 +378,7 @@ worker:
     assert made["metadata"]["annotations"] == {"note": "x", SAFE_TO_EVICT: "true"}
     assert [c["name"] for c in spec["containers"]] == ["worker", "sidecar"]
     assert container(made)["image"] == "shoal:1"
+    assert container(made)["imagePullPolicy"] == "Always"
     assert {"name": "PYTHONUNBUFFERED", "value": "1"} in container(made)["env"]
     assert {"name": "A", "value": "b"} in container(made)["env"]
     assert {v["name"] for v in spec["volumes"]} == {"config", "shoal-identity", "cache"}
@@ -498,7 +499,7 @@ def test_probes_ask_at_a_port_that_answers_nothing_else():
     assert seconds_to_start(server) == 300
     assert seconds_to_start(container(pod("ps", start_timeout=902.0))) == 905
     assert "initialDelaySeconds" not in server["livenessProbe"]
-    open_to_all = pod("ps", insecure=True)["spec"]
+    open_to_all = pod("ps", tls="never")["spec"]
     assert open_to_all["containers"][0]["livenessProbe"]["tcpSocket"] == {"port": 7100}
     assert "--health" not in open_to_all["containers"][0]["command"]
     assert "shoal-identity" not in {volume["name"] for volume in open_to_all["volumes"]}
@@ -517,8 +518,6 @@ def test_only_pods_of_a_job_that_serves_metrics_have_a_port_and_a_token_for_them
         (mount,) = [each for each in mounts if each["name"] == "shoal-metrics"]
         assert (mount["mountPath"], mount["readOnly"]) == ("/etc/shoal-metrics", True)
         assert made["metadata"]["annotations"]["prometheus.io/port"] == "7300"
-    own = pod(serve_metrics=True, metrics_secret="readers")["spec"]["volumes"]
-    assert "readers" in json.dumps(own)
     for made in (pod("ps"), pod()):
         assert "ports" not in container(made)
         assert "metrics" not in json.dumps(made["spec"])

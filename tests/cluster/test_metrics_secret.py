@@ -17,12 +17,12 @@ VERSION = (
 )
 """Fields of what an API server says of its version."""
 
-SECRET = "/api/v1/namespaces/space/secrets/readers"
+SECRET = "/api/v1/namespaces/space/secrets/shoal-metrics"
 
 
 @pytest.fixture
 def check():
-    """Have a cluster judge a job, where the Secret `readers` has this data; a status: none."""
+    """Have a cluster judge a job; the Secret `shoal-metrics` has this data; a status: none."""
 
     def judge(found):
         asked = []
@@ -49,7 +49,6 @@ def check():
             "job_name": "job",
             "image": "shoal:1",
             "serve_metrics": True,
-            "metrics_secret": "readers",
         }
         with served(Api) as address:
             configuration = client.Configuration(host=address)
@@ -72,14 +71,14 @@ def test_who_may_not_read_secrets_leaves_that_to_the_pods(check):
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (404, "namespace space has no Secret readers"),
-        ({"password": "eA=="}, "the Secret readers of namespace space has no token"),
-        ({"token": ""}, "the Secret readers of namespace space has no token"),
+        (404, "namespace space has no Secret shoal-metrics"),
+        ({"password": "eA=="}, "the Secret shoal-metrics of namespace space has no token"),
+        ({"token": ""}, "the Secret shoal-metrics of namespace space has no token"),
     ],
 )
 def test_without_a_token_the_job_is_refused(check, found, why):
     with pytest.raises(UserError) as caught:
         check(found)
     message = str(caught.value)
-    assert message.startswith(f"--metrics-secret: {why}")
-    assert "kubectl create secret generic readers --namespace space" in message
+    assert message.startswith(f"--serve-metrics: {why}")
+    assert "kubectl create secret generic shoal-metrics --namespace space" in message

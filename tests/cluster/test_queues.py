@@ -4,7 +4,7 @@ from shoal.cluster import manifests
 from shoal.cluster.queues import KUEUE_QUEUE_LABEL, VOLCANO_MIN_MEMBER, VOLCANO_QUEUE
 from tests.cluster.test_manifests import config, pod
 
-GANG = {"servers": "2", "workers": "3", "volcano_min_member": 3}
+GANG = {"servers": "2", "workers": "3", "volcano": "3"}
 
 
 def master(templates=None, **changes):
@@ -37,7 +37,7 @@ def test_volcano_places_servers_and_workers_and_not_the_master_who_makes_them():
         made = pod(role, **GANG)
         assert made["spec"]["schedulerName"] == "volcano"
         assert VOLCANO_QUEUE not in made["metadata"]["annotations"]
-        queued = pod(role, **GANG, volcano_queue="ads")
+        queued = pod(role, **GANG | {"volcano": "ads:3"})
         assert queued["metadata"]["annotations"][VOLCANO_QUEUE] == "ads"
 
 

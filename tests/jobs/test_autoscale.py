@@ -21,7 +21,6 @@ def test_a_worker_is_tried_and_one_that_adds_nothing_goes_again(tmp_path, number
         epochs=1000,
         heartbeat_seconds=0.2,
         workers="1:2",
-        scale_seconds=4,
         serve_metrics=True,
     ) as job:
         status = job.wait_status(
@@ -50,7 +49,6 @@ def test_a_worker_that_is_far_slower_than_the_others_is_replaced(tmp_path, numbe
         epochs=1000,
         heartbeat_seconds=0.2,
         workers="2:2",
-        scale_seconds=2,
     ) as job:
         status = job.wait_status(
             "a worker in the place of the slow one",
@@ -58,5 +56,5 @@ def test_a_worker_that_is_far_slower_than_the_others_is_replaced(tmp_path, numbe
         )
         job.wait_status("both workers", lambda status: status.workers_alive == 2)
     (replaced,) = (text for text in status.messages if "is replaced: its step takes" in text)
-    assert "for 3 times 2 s" in replaced
+    assert "for 3 times 20 s" in replaced
     assert not any("died" in text for text in status.messages)

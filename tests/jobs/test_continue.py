@@ -116,11 +116,11 @@ def test_a_job_a_day_is_one_job_in_the_order_of_time_bit_for_bit(plain, clicks, 
         folder.mkdir(parents=True)
         csv.write_csv(own, folder / "clicks.csv")
     fields = fields | {"num_minibatches_per_task": 3, "validation_data": clicks}
-    whole = fields | {"training_data": tmp_path / "data", "order": "time"}
+    whole = fields | {"training_data": tmp_path / "data", "shuffle": "time"}
     of_all = run("train", tmp_path, "whole", servers="2", **whole).succeeded()
     before = {}
     for day, servers in ((2, 1), (9, 3), (10, 2)):
-        own = fields | {"training_data": tmp_path / "data" / f"day={day}", "order": "time"}
+        own = fields | {"training_data": tmp_path / "data" / f"day={day}", "shuffle": "time"}
         ended = run(
             "train", tmp_path, f"day{day}", servers=str(servers), **own, **before
         ).succeeded()

@@ -70,7 +70,7 @@ def test_a_plan_holds_the_rows_of_its_job(tmp_path, admit_after):
     if admit_after > 1:
         return  # the text of a plan is the same
     shown = planned("--job", tmp_path / "job").output
-    assert re.search(r"--servers 1 --ps-resource-request cpu=0.5,memory=\d+Mi", shown)
+    assert re.search(r"--servers 1 --ps-resources cpu=0.5,memory=\d+Mi", shown)
     assert "Against checkpoint" in shown
     refused = planned("--job", tmp_path / "job", "--epochs", 3)
     assert refused.exit_code == 2

@@ -1,4 +1,4 @@
-"""--shuffle and --order in whole jobs: the order of records, and each of them once."""
+"""--shuffle in whole jobs: the order of records, and each of them once."""
 
 import csv
 import itertools
@@ -69,7 +69,7 @@ def test_the_order_of_records_is_the_one_asked_for(tmp_path):
     for folder in (in_time, in_order, shuffled):
         folder.mkdir()
     fields = {"training_data": data, "num_minibatches_per_task": 8}
-    assert order_of(in_time, order="time", **fields) == by_name
+    assert order_of(in_time, shuffle="time", **fields) == by_name
     assert order_of(in_order, shuffle="none", epochs=2, **fields) == 2 * by_name
     found = order_of(shuffled, shuffle="buffer:20", epochs=2, **fields)
     epochs = [found[:120], found[120:]]

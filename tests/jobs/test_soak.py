@@ -25,7 +25,7 @@ FAULTS = [
 def test_two_days_with_moves_and_a_damaged_list_leave_every_row_exact(tmp_path, monkeypatch):
     """The second day is refused by the list's name, which is then put back."""
     drawn = soak.configuration
-    capped = {"table": "records.max_rows=800", "event_time": "record:s", "order": "time"}
+    capped = {"table": "records.max_rows=800", "event_time": "record:s", "shuffle": "time"}
     fixed = capped | {"epochs": 1, "workers": "1", "servers": "2", "checkpoint_steps": 50}
     fixed |= {"batch_size": 8, "evaluation_steps": 80}
     fixed |= {"model_def": "paced.custom_model", "model_zoo": str(ZOO)}

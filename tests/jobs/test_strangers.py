@@ -183,10 +183,10 @@ def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clea
 
 def test_without_encryption_the_same_capture_holds_ids_and_rows(tmp_path):
     """So what the test above does not find would have been found."""
-    with tapped_job(tmp_path, insecure=True) as (job, taps, held):
+    with tapped_job(tmp_path, tls="never") as (job, taps, held):
         held.unlink()
         ended = job.ended().succeeded()
-    assert "warning: --insecure" in ended.out
+    assert "warning: --tls=never" in ended.out
     captured = b"".join(data for tap in taps for data in tap.seen)
     for secret in (PLANTED.to_bytes(8, "little"), row_of(tmp_path / "out"), b"users"):
         assert secret in captured

@@ -83,13 +83,12 @@ class Runs:
         """Flags of `shoal train` for a job as the tests run it."""
         flags = {
             "image": IMAGE,
-            "image_pull_policy": "Never",
             "namespace": self.namespace,
             "job_name": name,
             # Little: jobs of several tests run beside the one that fills the node.
-            "master_resource_request": "cpu=0.01,memory=50Mi",
-            "ps_resource_request": "cpu=0.01,memory=50Mi",
-            "worker_resource_request": "cpu=0.02,memory=200Mi",
+            "master_resources": "cpu=0.01,memory=50Mi",
+            "ps_resources": "cpu=0.01,memory=50Mi",
+            "worker_resources": "cpu=0.02,memory=200Mi",
             "volume": f"hostPath={self.path},mount=/work;"
             f"hostPath={packages()},mount={PACKAGES_MOUNT},readOnly",
         } | changes

@@ -45,11 +45,10 @@ def test_a_program_s_model_is_trained_and_evaluated(shoal, movielens, namespace)
     mounts = {shoal.path: "/work", packages(): f"{PACKAGES_MOUNT},readOnly"}
     fields = {
         "image": IMAGE,
-        "image_pull_policy": "Never",
         "namespace": namespace,
-        "master_resource_request": "cpu=0.01,memory=50Mi",
-        "ps_resource_request": "cpu=0.01,memory=50Mi",
-        "worker_resource_request": "cpu=0.02,memory=200Mi",
+        "master_resources": "cpu=0.01,memory=50Mi",
+        "ps_resources": "cpu=0.01,memory=50Mi",
+        "worker_resources": "cpu=0.02,memory=200Mi",
         "volume": ";".join(f"hostPath={path},mount={mount}" for path, mount in mounts.items()),
     }
     shoal.path.joinpath("program.py").write_text(PROGRAM)

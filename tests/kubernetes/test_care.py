@@ -64,8 +64,7 @@ def test_a_job_waits_for_room_keeps_its_objects_and_is_drained(shoal, movielens,
         NAME,
         workers="1",
         epochs="2",
-        ps_resource_request=room,
-        ps_resource_limit=f"{ROOM}=1",
+        ps_resources=room,
         checkpoint_steps="4",
         durability="checkpoint",
     )
@@ -131,8 +130,7 @@ def test_workers_without_room_are_told_in_one_line(shoal, movielens, namespace, 
         shoal,
         "crowd",
         workers="20",
-        worker_resource_request=f"cpu=0.01,memory=100Mi,{ROOM}=1",
-        worker_resource_limit=f"{ROOM}=1",
+        worker_resources=f"cpu=0.01,memory=100Mi,{ROOM}=1",
     )
     node.give_room(3)
     with following(shoal, *flags) as (train, said):

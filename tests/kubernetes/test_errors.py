@@ -19,8 +19,8 @@ ROW = r"([a-z/]+)(?:\.(?:coordination\.k8s\.io|batch|policy))? .*\[([a-z ]+)\]$"
     ("changes", "message"),
     [
         ({"namespace": "nowhere"}, "--namespace: there is no namespace nowhere"),
-        ({"worker_priority": "gold"}, "no PriorityClass with name gold was found"),
-        ({"ps_resource_limit": "cpu=0.001"}, "must be less than or equal to cpu limit"),
+        ({"priority": "worker=gold"}, "no PriorityClass with name gold was found"),
+        ({"ps_resources": "cpu=0.01:0.001"}, "must be less than or equal to cpu limit"),
         ({"image": "local/none:1"}, "--image: the cluster has no image local/none:1"),
         ({"service_account": "nobody"}, "--service-account:"),
     ],
@@ -114,7 +114,7 @@ def test_a_user_with_the_role_can_run_jobs_and_another_is_told(shoal, namespace,
     path = shoal.path / "ann.json"
     path.write_text(json.dumps(config_of("ann", namespace)))
     monkeypatch.setenv("KUBECONFIG", str(path))
-    flags = shoal.movielens("hers", master_resource_request="cpu=1000")
+    flags = shoal.movielens("hers", master_resources="cpu=1000")
     done = shoal("train", *flags, "--detach")
     assert (done.returncode, "Ask for the Role shoal-user" in done.stderr) == (2, True), done.stderr
     monkeypatch.undo()

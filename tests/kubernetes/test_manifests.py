@@ -30,5 +30,5 @@ def test_the_objects_of_a_job_are_valid(shoal, namespace):
     done = kubectl("apply", "--dry-run=server", "-f", str(path))
     assert len(done.splitlines()) == 3
     # Before a job is created its pods are judged too, by this very template.
-    refused = shoal("train", *flags, "--ps-resource-limit", "cpu=0.001")
+    refused = shoal("train", *flags, "--ps-resources", "cpu=0.01:0.001")
     assert (refused.returncode, "must be less than or equal" in refused.stderr) == (2, True)

@@ -10,8 +10,7 @@ def test_a_worker_that_runs_out_of_memory_is_given_more(shoal, movielens):
     shutil.copy(movielens / "validation.parquet", shoal.path / "train.parquet")
     flags = shoal.movielens(
         "hungry",
-        worker_resource_request="cpu=0.02,memory=200Mi",
-        worker_resource_limit="memory=200Mi",
+        worker_resources="cpu=0.02,memory=200Mi:200Mi",
         relaunch_limit="0",
         oom_memory_factor="3",
     )

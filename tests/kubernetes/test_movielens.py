@@ -76,10 +76,8 @@ def test_a_job_through_preemption_and_kills(shoal, movielens, namespace, priorit
         validation_data="/work/validation.parquet",
         workers="3",
         epochs="2",
-        master_priority="high",
-        ps_priority="high",
-        worker_priority="low",
-        worker_resource_request="cpu=0.45,memory=300Mi",
+        priority="master=high,ps=high,worker=low",
+        worker_resources="cpu=0.45,memory=300Mi",
         relaunch_limit="0",
     )
     template = shoal.path / "template.yaml"

@@ -34,8 +34,7 @@ def test_a_job_whose_tables_outgrow_its_servers_gets_more_and_finishes(shoal):
         checkpoint_steps="500",
         checkpoint_dir="/work/checkpoints",
         relaunch_limit="0",
-        ps_resource_request="cpu=0.02,memory=60Mi",
-        ps_resource_limit="memory=350Mi",
+        ps_resources="cpu=0.02,memory=60Mi:350Mi",
     )
     done = shoal("train", *flags)
     assert done.returncode == 0, done.stdout + done.stderr

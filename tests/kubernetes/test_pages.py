@@ -35,7 +35,7 @@ def assert_shows_itself(pod):
     role, index = labels["shoal.dev/role"], labels.get("shoal.dev/index", "0")
     for headers in ({}, {"Authorization": "Bearer another"}):
         status, text = answer_of(pod.status.pod_ip, **headers)
-        assert (status, "--metrics-secret" in text) == (401, True), text
+        assert (status, "Secret shoal-metrics" in text) == (401, True), text
     status, text = answer_of(pod.status.pod_ip, Authorization=f"Bearer {TOKEN}")
     assert status == 200, text
     samples = [sample for family in parsed(text) for sample in family.samples]
@@ -46,10 +46,10 @@ def assert_shows_itself(pod):
 
 def test_a_running_job_shows_its_metrics_and_its_page(user, movielens, namespace):
     shutil.copy(movielens / "validation.parquet", user.path / "train.parquet")
-    flags, hold = held_job(user, NAME, workers="1", metrics_secret="readers")
+    flags, hold = held_job(user, NAME, workers="1")
     refused = user("train", *flags, "--serve-metrics", "--detach")
-    assert (refused.returncode, "has no Secret readers" in refused.stderr) == (2, True)
-    secret = ("create", "secret", "generic", "readers", f"--from-literal=token={TOKEN}")
+    assert (refused.returncode, "has no Secret shoal-metrics" in refused.stderr) == (2, True)
+    secret = ("create", "secret", "generic", "shoal-metrics", f"--from-literal=token={TOKEN}")
     kubectl(*secret, namespace=namespace)
     done = user("train", *flags, "--serve-metrics", "--detach")
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,6 @@ def test_a_worker_image_that_is_missing_ends_the_job(shoal, namespace):
         "imageless",
         image=MISSING,
         server_image=IMAGE,
-        image_pull_policy="IfNotPresent",
         start_timeout="3",
         workers="1",
     )

@@ -208,8 +208,8 @@ def test_without_encryption_the_same_capture_holds_ids_and_rows(shoal, namespace
     flags = planted_job(shoal, "open")
     job = Watched("open", namespace)
     with Capture() as capture:
-        said = shoal("train", *flags, "--insecure", "--detach")
-        assert (said.returncode, "warning: --insecure" in said.stderr) == (0, True), said.stderr
+        said = shoal("train", *flags, "--tls=never", "--detach")
+        assert (said.returncode, "warning: --tls=never" in said.stderr) == (0, True), said.stderr
         until("it trains", lambda: job.training_with(1))
         assert certificates("open", namespace) == {}
         addresses = addresses_of(namespace, "open")

@@ -22,12 +22,11 @@ def test_a_program_sees_scales_and_stops_its_job(shoal, movielens, namespace, mo
     mounts = {shoal.path: "/work", packages(): f"{PACKAGES_MOUNT},readOnly"}
     job = api.train(
         image=IMAGE,
-        image_pull_policy="Never",
         namespace=namespace,
         job_name=NAME,
-        master_resource_request="cpu=0.01,memory=50Mi",
-        ps_resource_request="cpu=0.01,memory=50Mi",
-        worker_resource_request="cpu=0.02,memory=200Mi",
+        master_resources="cpu=0.01,memory=50Mi",
+        ps_resources="cpu=0.01,memory=50Mi",
+        worker_resources="cpu=0.02,memory=200Mi",
         volume=";".join(f"hostPath={path},mount={mount}" for path, mount in mounts.items()),
         model_zoo="/work/zoo",
         model_def="held.custom_model",

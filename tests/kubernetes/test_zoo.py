@@ -76,10 +76,12 @@ def test_a_folder_becomes_an_image_that_the_cluster_pulls(
 
     rows = "".join(f"{i % 50},{i % 2}.0\n" for i in range(1000))
     (shoal.path / "clicks.csv").write_text(f"user,clicked\n{rows}")
+    template = shoal.path / "pods.yaml"
+    template.write_text("spec: {containers: [{imagePullPolicy: Always}]}")
     flags = shoal.flags(
         "zoo",
         image=image,
-        image_pull_policy="Always",
+        pod_template=str(template),
         model_def="mine.custom_model",
         training_data="/work/clicks.csv",
         workers="1",

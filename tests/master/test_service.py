@@ -100,7 +100,7 @@ def test_pods_have_certificates_for_so_many_workers_and_a_job_gets_no_more():
     with pytest.raises(WireError, match="certificates for 64 workers"):
         scaled(65, **pods | {"workers": "2"})
     # Where nothing is made beforehand there is no limit.
-    assert scaled(81, **pods | {"insecure": True}) == 81
+    assert scaled(81, **pods | {"tls": "never"}) == 81
     assert scaled(81, workers="20") == 81
 
 

@@ -126,14 +126,12 @@ def test_a_folder_of_sockets_that_others_may_enter_is_not_used(folder, mode):
         listening_address(config, folder, "ps-0.1")
 
 
-def test_insecure_means_neither(folder):
-    config = dataclasses.replace(CONFIG, tls="auto", insecure=True)
+def test_never_means_neither(folder):
+    config = dataclasses.replace(CONFIG, tls="never")
     prepare(config, folder)
     assert not folder.identities.exists()
     assert own_identity(config, folder, "ps", 0) is None
     assert listening_address(config, folder, "ps-0.0") == "127.0.0.1:0"
-    with pytest.raises(UserError, match="--insecure cannot be combined with --tls=always"):
-        dataclasses.replace(CONFIG, insecure=True)
 
 
 def test_a_pod_has_its_certificate_where_its_secret_is_mounted(folder, monkeypatch):
@@ -146,7 +144,7 @@ def test_a_pod_has_its_certificate_where_its_secret_is_mounted(folder, monkeypat
     assert own_identity(config, folder, "worker", 1) == Identity.load(
         mounted, Caller(config.job_id, "worker", 1)
     )
-    assert own_identity(dataclasses.replace(config, insecure=True), folder, "worker", 1) is None
+    assert own_identity(dataclasses.replace(config, tls="never"), folder, "worker", 1) is None
 
 
 def test_what_is_wrong_is_said_in_a_sentence(folder):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shoal.config.groups.running import RELAUNCH_WINDOW_SECONDS
 from shoal.config.job import JobConfig
 from shoal.proto.wire.backoff import doubled_seconds
 
@@ -28,18 +29,18 @@ class RelaunchLimit:
     """times: how often a process is started again within `window` seconds."""
 
     times: int
-    window: float
+    window: float = RELAUNCH_WINDOW_SECONDS
 
     @classmethod
     def of(cls, config: JobConfig) -> RelaunchLimit:
         """That of a job."""
-        return cls(config.relaunch_limit, config.relaunch_window_seconds)
+        return cls(config.relaunch_limit)
 
     def exceeded(self, failures: int) -> str:
         """What so many failures lead to, in words."""
         times = "once" if failures == 1 else f"{failures} times"
         return (
-            f"failed {times} within {self.window:g} s (--relaunch-window-seconds), and "
+            f"failed {times} within {self.window:g} s, and "
             f"--relaunch-limit {self.times} allows no further start"
         )
 

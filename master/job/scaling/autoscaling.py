@@ -40,6 +40,10 @@ class _Trained:
     seconds: float
 
 
+SCALE_SECONDS = 20.0
+"""Of a measurement, between two changes of the numbers."""
+
+
 @dataclass
 class _Window:
     began: float
@@ -48,12 +52,12 @@ class _Window:
 
 @hears("_window", "_said")
 class Autoscaler:
-    """Decides for one job. wants: whether it is to decide at all."""
+    """Decides for one job. wants: whether it is to decide at all. seconds: of a measurement."""
 
-    def __init__(self, options: JobOptions) -> None:
+    def __init__(self, options: JobOptions, seconds: float) -> None:
         self.wants = options.scales_workers
         self.acts = options.autoscale == "on"
-        self._seconds = options.scale_seconds
+        self._seconds = seconds
         self._evaluating = options.evaluation_workers
         self._least, self._most = options.worker_range
         self.search = WorkerSearch(self._least, self._most, options.scale_efficiency)

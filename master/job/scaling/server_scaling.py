@@ -43,14 +43,15 @@ class MoreServers:
 class ServerScaler:
     """Decides for one job. wants: whether it is to decide at all; acts: or only says so.
 
-    forecast: the memory that a server will need, in bytes, by its index; 0: not known.
+    seconds: of a measurement. forecast: the memory that a server will need, in bytes, by its
+    index; 0: not known.
     """
 
-    def __init__(self, options: JobOptions) -> None:
+    def __init__(self, options: JobOptions, seconds: float) -> None:
         self.wants = options.scales_servers
         self.acts = options.autoscale == "on"
         self._most = options.server_range[1]
-        self._seconds = options.scale_seconds
+        self._seconds = seconds
         # On one machine all servers have the same memory.
         self._own_memory = bool(options.image)
         self._began: float | None = None
@@ -82,8 +83,8 @@ class ServerScaler:
         elif self.is_news(found):
             change = f"from {moves.servers_wanted} to {found.servers}"
             told = f"the number of servers would go {change}: {found.why}"
-            limit = f"warning: --max-{resource} allows no further server, and {found.why}"
-            yield Noted(limit if resource else told)
+            limit = f"--max-resources has too little {resource} for a further server"
+            yield Noted(f"warning: {limit}, and {found.why}" if resource else told)
 
     def look(
         self,
@@ -96,8 +97,8 @@ class ServerScaler:
         """What to do now, if anything. To be asked while the job trains and no rows move.
 
         absent: servers that have nothing now, and will have their share again. moves: how many have
-        ended; after one, memory is judged when it has been told since, and --scale-seconds later,
-        since tables are compacted first.
+        ended; after one, memory is judged when it has been told since, and a measurement's seconds
+        later, since tables are compacted first.
         """
         servers = list(members.servers.values())
         count = len(servers) + absent

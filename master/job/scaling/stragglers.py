@@ -23,7 +23,7 @@ from shoal.master.job.scaling.stage_times import (
 from shoal.master.work.ids import WorkerId
 
 WINDOWS = 3
-"""Of --scale-seconds, one after the other, in which a worker was slow until it is replaced."""
+"""One after the other, in which a worker was slow until it is replaced."""
 
 _Key = tuple[int, int]
 """A worker's index and incarnation."""

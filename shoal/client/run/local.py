@@ -30,6 +30,7 @@ from shoal.client.run.checks import check_inputs
 from shoal.client.run.series import Series
 from shoal.client.show.display import Display
 from shoal.config.flags import flag
+from shoal.config.groups.running import RELAUNCH_WINDOW_SECONDS
 from shoal.config.job import RESUMABLE_IMAGES, JobConfig
 from shoal.errors import UserError
 from shoal.proto import faults, methods
@@ -198,7 +199,7 @@ class _Run:
         self._before = before
         self._pool = pool
         self._resume = ["--resume", resume] if resume else []
-        self._limit, self._window = config.relaunch_limit, config.relaunch_window_seconds
+        self._limit = config.relaunch_limit
         self._killed = False
         self._display = display
         self._interruptions = interruptions
@@ -222,12 +223,12 @@ class _Run:
                 if code >= 0 or self._killed or ended:
                     return code
                 now = time.monotonic()
-                killed = [at for at in killed if now - at < self._window] + [now]
+                killed = [at for at in killed if now - at < RELAUNCH_WINDOW_SECONDS] + [now]
                 if len(killed) > self._limit:
                     return code
                 self._display.event(
                     f"the master was killed by signal {-code}; it is started again, "
-                    f"restart {len(killed)} of at most {self._limit} within {self._window:g} s"
+                    f"restart {len(killed)} of at most {self._limit} within an hour"
                 )
 
     def _follow_master(self) -> int:

@@ -92,7 +92,7 @@ def to_ask_for(plan: Mapping[str, Any], config: JobConfig, server_gib: float) ->
     return {
         "servers": servers,
         "server_memory_mib": mib,
-        "flags": f"--servers {servers} --ps-resource-request cpu=0.5,memory={mib}Mi",
+        "flags": f"--servers {servers} --ps-resources cpu=0.5,memory={mib}Mi",
     }
 
 

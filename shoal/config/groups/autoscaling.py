@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.config.flags import option, subject
-from shoal.config.groups.quantities import number_of
+from shoal.config.groups.quantities import QUANTITY, number_of, parts_of, resource_of
 from shoal.errors import UserError
 
 
@@ -25,41 +25,23 @@ class AutoscalingOptions:
         commands="train",
         above=0,
     )
-    scale_seconds: float = option(
-        "With --workers N:M, seconds for which the speed is measured before the number of workers "
-        "changes again.",
-        20.0,
-        commands="train",
-        above=0,
-    )
-
-    max_cpu: float = option(
-        "With --workers N:M or --servers N:M on Kubernetes, the most processor cores that all pods "
-        "of workers and servers may request together. 0: no limit.",
-        0.0,
-        commands="train",
-        least=0,
-    )
-    max_memory: str = option(
-        "With --workers N:M or --servers N:M on Kubernetes, the most memory that all pods of "
-        "workers and servers may request together, such as 256Gi.",
+    max_resources: str = option(
+        "With --workers N:M or --servers N:M on Kubernetes, the most that all pods of workers and "
+        "servers may request together, such as cpu=64,memory=256Gi.",
         "",
         commands="train",
-        value="QUANTITY",
+        value="RESOURCES",
     )
 
     @property
     def limits(self) -> dict[str, float]:
         """Resource -> what may be requested of it, of those with a limit. Raises UserError."""
-        limits = {"cpu": self.max_cpu} if self.max_cpu else {}
-        if self.max_memory:
-            try:
-                limits["memory"] = number_of(self.max_memory)
-            except ValueError as error:
-                raise UserError(
-                    f"--max-memory must be an amount of memory, such as 256Gi, not "
-                    f"{self.max_memory!r}"
-                ) from error
+        form = "RESOURCE=QUANTITY, such as cpu=64 or memory=256Gi"
+        limits = {}
+        for name, value in parts_of("--max-resources", self.max_resources, form).items():
+            if not QUANTITY.fullmatch(value):
+                raise UserError(f"--max-resources: {name}={value} is not {form}")
+            limits[resource_of(name)] = number_of(value)
         return limits
 
     def check_autoscaling(self, *, scales: bool) -> None:
@@ -69,8 +51,7 @@ class AutoscalingOptions:
         """
         for limit, given in (
             ("--autoscale dry", self.autoscale == "dry"),
-            ("--max-cpu", self.max_cpu),
-            ("--max-memory", self.max_memory),
+            ("--max-resources", self.max_resources),
         ):
             if given and not scales:
                 raise UserError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.config.flags import flag, option, subject
-from shoal.config.groups.quantities import QUANTITY, number_of
+from shoal.config.groups.quantities import QUANTITY, number_of, parts_of, resource_of
 from shoal.errors import UserError
 
 PATHS = (
@@ -96,45 +96,26 @@ class KubernetesOptions:
         "shoal",
         value="NAME",
     )
-    image_pull_policy: str = option(
-        "When a node pulls the image. Default: the cluster's policy.",
-        "",
-        choices=("", "Always", "IfNotPresent", "Never"),
-    )
-    master_resource_request: str = option(
-        "Resources that the master's pod requests, such as cpu=0.5,memory=1Gi.",
+    master_resources: str = option(
+        "Resources that the master's pod requests, each with its limit behind a colon if it has "
+        "one, such as cpu=0.5:1,memory=1Gi.",
         "cpu=0.1,memory=256Mi",
         value="RESOURCES",
     )
-    master_resource_limit: str = option(
-        "Resources that the master's pod may use at most.", "", value="RESOURCES"
-    )
-    ps_resource_request: str = option(
-        "Resources that each server's pod requests; also gpu= and ephemeral-storage=.",
+    ps_resources: str = option(
+        "Resources of each server's pod; also gpu= and ephemeral-storage=.",
         "cpu=0.5,memory=1Gi",
         value="RESOURCES",
     )
-    ps_resource_limit: str = option(
-        "Resources that each server's pod may use at most.", "", value="RESOURCES"
+    worker_resources: str = option(
+        "Resources of each worker's pod.", "cpu=1,memory=2Gi", value="RESOURCES"
     )
-    worker_resource_request: str = option(
-        "Resources that each worker's pod requests.", "cpu=1,memory=2Gi", value="RESOURCES"
-    )
-    worker_resource_limit: str = option(
-        "Resources that each worker's pod may use at most.", "", value="RESOURCES"
-    )
-    master_priority: str = option(
-        "Priority class of the master's pod: a class of the cluster, or high or low for "
-        f"{HIGH_PRIORITY} and {LOW_PRIORITY} in deploy/.",
+    priority: str = option(
+        "Priority classes of the pods of master, ps and worker: a class of the cluster, or high or "
+        f"low for {HIGH_PRIORITY} and {LOW_PRIORITY} in deploy/. Of workers also the share that is "
+        "high, such as worker=0.5.",
         "",
-        value="CLASS",
-    )
-    ps_priority: str = option("Priority class of the servers' pods.", "", value="CLASS")
-    worker_priority: str = option(
-        "Priority class of the workers' pods, or the share of them that has high priority, such "
-        "as 0.5.",
-        "",
-        value="CLASS",
+        value="ROLE=CLASS,...",
     )
     kueue_queue: str = option(
         "LocalQueue of Kueue in which the master's Job and the pods of servers and workers wait "
@@ -142,14 +123,12 @@ class KubernetesOptions:
         "",
         value="NAME",
     )
-    volcano_min_member: int = option(
+    volcano: str = option(
         "Number of servers and workers that Volcano places together or not at all, such as "
-        "--servers plus --min-workers. 0: the cluster's default scheduler places each by itself.",
-        0,
-        least=0,
-    )
-    volcano_queue: str = option(
-        "Queue of Volcano for servers and workers, with --volcano-min-member.", "", value="NAME"
+        "--servers plus --min-workers, behind a queue of Volcano if they wait in one. 0: the "
+        "cluster's default scheduler places each by itself.",
+        "0",
+        value="N|QUEUE:N",
     )
     oom_memory_factor: float = option(
         "Factor for the memory of a worker or server that is started again after it ran out of "
@@ -169,12 +148,6 @@ class KubernetesOptions:
         "credentials and for ${NAME} in URLs.",
         "",
         value="SECRETS",
-    )
-    metrics_secret: str = option(
-        "Secret of the namespace whose key token Prometheus must show to read the metrics of the "
-        "job's pods, with --serve-metrics.",
-        "shoal-metrics",
-        value="NAME",
     )
     pod_template: str = option(
         "YAML file with one Pod template, or one for each of master, ps and worker, for all that "
@@ -221,20 +194,31 @@ class KubernetesOptions:
 
     def _check_queues(self, processes: int) -> None:
         """processes: servers and workers. Raises UserError."""
-        for name in ("kueue_queue", "volcano_queue"):
-            value: str = getattr(self, name)
-            if value and (not _OBJECT_NAME.fullmatch(value) or len(value) > LONGEST_LABEL):
-                raise UserError(f"{flag(name)}: {value!r} is not the name of a queue")
+        given = {"--kueue-queue": self.kueue_queue, "--volcano": self.volcano_queue}
+        for name, queue in given.items():
+            if queue and (not _OBJECT_NAME.fullmatch(queue) or len(queue) > LONGEST_LABEL):
+                raise UserError(f"{name}: {queue!r} is not the name of a queue")
         if self.volcano_min_member > processes:
             raise UserError(
-                f"--volcano-min-member must be at most --servers plus --workers ({processes}), "
-                f"not {self.volcano_min_member}: Volcano would never start the job"
+                f"--volcano must be at most --servers plus --workers ({processes}), not "
+                f"{self.volcano_min_member}: Volcano would never start the job"
             )
-        if self.volcano_queue and not self.volcano_min_member:
+
+    @property
+    def volcano_min_member(self) -> int:
+        """The number of --volcano. Raises UserError."""
+        queue, colon, number = self.volcano.rpartition(":")
+        if not number.isdecimal() or (colon and not (queue and int(number))):
             raise UserError(
-                "--volcano-queue works only with --volcano-min-member: give the number of servers "
-                "and workers that are to start together"
+                f"--volcano must be a number, or a queue and a number, such as 6 or ads:6, not "
+                f"{self.volcano!r}"
             )
+        return int(number)
+
+    @property
+    def volcano_queue(self) -> str:
+        """The queue of --volcano; "" for none."""
+        return self.volcano.rpartition(":")[0]
 
     def check_name(self, job_name: str) -> None:
         """Raise UserError if pods cannot be called by the job's name."""
@@ -286,15 +270,18 @@ class KubernetesOptions:
 
         end: request or limit.
         """
-        name = f"--{role}-resource-{end}"
-        found: dict[str, str] = {}
-        for part in filter(None, getattr(self, f"{role}_resource_{end}").split(",")):
-            resource, equals, quantity = (text.strip() for text in part.partition("="))
-            if not equals or not resource or not QUANTITY.fullmatch(quantity):
-                raise UserError(
-                    f"{name}: {part!r} is not RESOURCE=QUANTITY, such as cpu=0.5 or memory=2Gi"
-                )
-            found["nvidia.com/gpu" if resource == "gpu" else resource] = quantity
+        found = {}
+        flag_of = f"--{role}-resources"
+        form = "RESOURCE=REQUEST or RESOURCE=REQUEST:LIMIT, such as cpu=0.5 or memory=2Gi:4Gi"
+        for name, value in parts_of(flag_of, getattr(self, f"{role}_resources"), form).items():
+            request, colon, limit = value.partition(":")
+            if not all(map(QUANTITY.fullmatch, (request, limit) if colon else (request,))):
+                raise UserError(f"{flag_of}: {name}={value} is not {form}")
+            resource = resource_of(name)
+            # Kubernetes takes requests of GPUs and the like only with equal limits.
+            quantity = request if end == "request" or ("/" in resource and not colon) else limit
+            if quantity:
+                found[resource] = quantity
         return found
 
     def requests(self, role: str) -> dict[str, float]:
@@ -307,14 +294,20 @@ class KubernetesOptions:
 
         Raises UserError for a share that is none.
         """
-        given: str = getattr(self, f"{role}_priority")
+        form = "ROLE=CLASS, such as master=high or worker=0.5"
+        classes = parts_of("--priority", self.priority, form)
+        if unknown := classes.keys() - set(ROLES):
+            raise UserError(
+                f"--priority: {min(unknown)!r} is none of {', '.join(ROLES)}, as in master=high"
+            )
+        given = classes.get(role, "")
         try:
             share = float(given)
         except ValueError:
             return {"high": HIGH_PRIORITY, "low": LOW_PRIORITY}.get(given, given)
         if role != "worker" or not 0 <= share <= 1:
             raise UserError(
-                f"--{role}-priority must be a priority class, high or low"
+                f"--priority: {role} must have a priority class, high or low"
                 + (", or a share from 0 to 1" if role == "worker" else "")
                 + f", not {given!r}"
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from shoal.config.flags import option, subject
+from shoal.errors import UserError
 
 _RECORDS = "a file, a folder, a glob pattern in quotes or a URL."
 
@@ -52,14 +53,10 @@ class ModelOptions:
     tls: str = option(
         "Protection of the job's processes against strangers. auto: Unix sockets that only your "
         "user can open, on one machine; as always on Kubernetes, and where no such path is short "
-        "enough. always: encrypted TCP, with a certificate for each process (mutual TLS).",
+        "enough. always: encrypted TCP, with a certificate for each process (mutual TLS). never: "
+        "unencrypted TCP; whoever reaches the ports is obeyed.",
         "auto",
-        choices=("auto", "always"),
-    )
-    insecure: bool = option(
-        "Accept calls from everybody who reaches the ports of the job's processes, without "
-        "encryption.",
-        False,
+        choices=("auto", "always", "never"),
     )
     log_level: str = option(
         "Write log messages of this severity and above.",
@@ -72,6 +69,11 @@ class ModelOptions:
         "text",
         choices=("text", "json"),
     )
+
+    @property
+    def insecure(self) -> bool:
+        """True if the job's processes take calls from everybody who reaches their ports."""
+        return self.tls == "never"
 
 
 @subject
@@ -125,18 +127,11 @@ class TrainingOptions:
     shuffle: str = option(
         "Order of the training records. tasks: tasks in an order that --seed draws for each epoch; "
         "the records of a task follow one another as in the data. buffer:N: these records too, "
-        "within windows of N neighbours. none: as files are named and records follow one another.",
+        "within windows of N neighbours. none: files by name, day=2 before day=10, and records as "
+        "they follow one another. time: the same, once, for records in the order of time.",
         "tasks",
         commands="train",
-        value="tasks|buffer:N|none",
-    )
-    order: str = option(
-        "Whether the order of training records matters. time: train once, without shuffling, files "
-        "by name, and numbers in names as numbers, so that day=2 comes before day=10. any: as "
-        "--shuffle says.",
-        "any",
-        commands="train",
-        choices=("any", "time"),
+        value="tasks|buffer:N|none|time",
     )
     max_bad_records: int = option(
         "Number of records that the job may leave out because the reader, feed or the model "
@@ -171,18 +166,13 @@ class ConsistencyOptions:
         commands="train",
         least=-1,
     )
-    row_cache_mb: int = option(
-        "Memory in MB in which a worker keeps the rows it pulled, to use them again. 0: no cache.",
-        0,
+    row_cache: str = option(
+        "Memory in MB in which a worker keeps the rows it pulled, to use them again until their "
+        "server has applied more than so many pushes, the worker's own included; 8 if none is "
+        "said. 0: no cache.",
+        "0",
         commands="train",
-        least=0,
-    )
-    row_cache_staleness: int = option(
-        "Number of pushes that a server may apply before a worker pulls a row of --row-cache-mb "
-        "again. The cached row lacks them, the worker's own included.",
-        8,
-        commands="train",
-        least=0,
+        value="MB[:PUSHES]",
     )
     staleness_bound: int = option(
         "Number of training steps that a worker may be ahead of the slowest one before it waits. "
@@ -196,15 +186,6 @@ class ConsistencyOptions:
         "workers that the server applied after the values were pulled, if above 1.",
         False,
         commands="train",
-    )
-    strategy: str = option(
-        "Choice of how gradients come together. allreduce: for models without large tables, as by "
-        "all-reduce: stands for --sync with as many gradients in an update as --workers, "
-        "whatever the number of workers is later, and for as many servers, each of which averages "
-        "its part of the gradients. parameter-server: what the other flags say.",
-        "parameter-server",
-        commands="train",
-        choices=("parameter-server", "allreduce"),
     )
     sync: bool = option(
         "Train synchronously: average the gradients of --grads-to-wait minibatches, all computed "
@@ -226,3 +207,18 @@ class ConsistencyOptions:
         commands="train",
         choices=("drop", "fold"),
     )
+
+    @property
+    def row_cache_limits(self) -> tuple[int, int]:
+        """Memory of a worker's cache of rows in MB, 0 for none, and pushes that a row may lack.
+
+        Raises UserError.
+        """
+        size, colon, pushes = self.row_cache.partition(":")
+        pushes = pushes if colon else "8"
+        if not (size.isdecimal() and pushes.isdecimal()):
+            raise UserError(
+                "--row-cache must be a number of MB, or with pushes behind a colon, such as 64 or "
+                f"64:8, not {self.row_cache!r}"
+            )
+        return int(size), int(pushes)

@@ -1,9 +1,11 @@
-"""Quantities of Kubernetes as numbers: cores of processors, bytes of memory."""
+"""Resources and quantities of Kubernetes, as texts and as numbers of cores and bytes."""
 
 from __future__ import annotations
 
 import math
 import re
+
+from shoal.errors import UserError
 
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 
@@ -18,6 +20,27 @@ def number_of(quantity: str) -> float:
     if match is None:
         raise ValueError(f"{quantity!r} is no quantity")
     return float(match[1]) * UNITS[match[2] or ""]
+
+
+def parts_of(flag: str, text: str, form: str) -> dict[str, str]:
+    """The values of NAME=VALUE,... by name. form: that of one, for the error.
+
+    Raises UserError naming the flag.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = (piece.strip() for piece in part.partition("="))
+        if not name or not value:
+            raise UserError(f"{flag}: {part!r} is not {form}")
+        if name in found:
+            raise UserError(f"{flag} has {name} twice: give it once")
+        found[name] = value
+    return found
+
+
+def resource_of(name: str) -> str:
+    """The resource as Kubernetes calls it, of which gpu is short for one."""
+    return "nvidia.com/gpu" if name == "gpu" else name
 
 
 MOST_MEMORY = 4.0

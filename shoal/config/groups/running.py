@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from shoal.config.flags import option, subject
 
+RELAUNCH_WINDOW_SECONDS = 3600.0
+"""Failures this long ago do not count against --relaunch-limit."""
+
 
 @subject
 class ServerOptions:
@@ -227,15 +230,12 @@ class ProcessOptions:
         value="N|N:M",
     )
     relaunch_limit: int = option(
-        "How many failures of one worker or server within --relaunch-window-seconds lead to its "
-        "restart; one more fails the job, or, while another worker works, a worker is tried again "
+        "How many failures of one worker or server within an hour lead to its restart; one "
+        "more fails the job, or, while another worker works, a worker is tried again "
         "after long pauses. Pauses before restarts grow from 1 s to 30 s if "
         "failures follow each other within five minutes.",
         3,
         least=0,
-    )
-    relaunch_window_seconds: float = option(
-        "Seconds after which a failure no longer counts against --relaunch-limit.", 3600.0, above=0
     )
     step_timeout_seconds: float = option(
         "Seconds that one operation of a worker, such as feed for a minibatch or a training step, "
@@ -274,7 +274,7 @@ class ProcessOptions:
     serve_metrics: bool = option(
         "Have each process serve its metrics for Prometheus. On one machine at a free port of the "
         "loopback address; metrics_targets.json in the job folder says where. On Kubernetes at "
-        "port 7300 of each pod, with the token of --metrics-secret.",
+        "port 7300 of each pod, with the token of the Secret shoal-metrics.",
         False,
     )
     metrics_hot_ids: int = option(

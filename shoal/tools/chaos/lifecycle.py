@@ -1,6 +1,6 @@
 """The expected rows where rows expire or are evicted, by the data alone: bounds, in NumPy.
 
-For a job that trains its data once and in order (--order time), where a record's number is its time
+For a job that trains its data once and in order (--shuffle time); a record's number is its time
 in seconds. Owns no row: servers compute the same from steps and clocks (ps/forgetting/clock.py).
 """
 

@@ -125,5 +125,5 @@ def test_a_secret_that_stays_in_the_way_is_named(world, monkeypatch):
 
 
 def test_an_insecure_job_has_none(world):
-    assert prepared(world, insecure=True) is None
+    assert prepared(world, tls="never") is None
     assert not world.secrets

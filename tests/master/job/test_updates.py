@@ -369,32 +369,16 @@ def test_too_few_workers_are_told_by_the_name_of_the_flag():
     assert "the number of workers, 1" in job.record.messages[-1]
 
 
-def test_allreduce_is_synchronous_with_a_server_and_a_gradient_for_each_worker():
-    found = config(strategy="allreduce", workers="3").resolved()
-    assert (found.sync, found.num_servers, found.gradients_per_update) == (True, 3, 3)
-    assert found.resolved() == found
-    found = config(strategy="allreduce", workers="3", servers="2", grads_to_wait=4).resolved()
-    assert (found.num_servers, found.gradients_per_update) == (2, 4)
-    fields = {"workers": "3", "evaluation_workers": 1, "validation_data": "v.csv"}
-    found = config(strategy="allreduce", **fields).resolved()
-    assert (found.num_servers, found.gradients_per_update) == (2, 2)
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (
-            {"strategy": "allreduce", "staleness_bound": 2},
-            "--staleness-bound cannot be combined with --strategy allreduce",
-        ),
-        ({"strategy": "horovod"}, "--strategy must be one of parameter-server, allreduce"),
         ({"grads_to_wait": 2}, "--grads-to-wait works only with --sync: add --sync"),
         ({"sync_late": "fold"}, "--sync-late works only with --sync: add --sync"),
         ({"sync": True, "sync_late": "keep"}, "--sync-late must be one of drop, fold"),
         ({"sync": True, "grads_to_wait": -1}, "--grads-to-wait must be at least 0"),
         ({"sync": True, "staleness_bound": 1}, "--staleness-bound cannot be combined"),
         ({"sync": True, "pipeline_depth": 1}, "--pipeline-depth cannot be combined"),
-        ({"sync": True, "row_cache_mb": 1}, "--row-cache-mb cannot be combined"),
+        ({"sync": True, "row_cache": "1"}, "--row-cache cannot be combined"),
         ({"sync": True, "lr_staleness_modulation": True}, "--lr-staleness-modulation cannot"),
     ],
 )

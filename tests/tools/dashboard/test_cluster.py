@@ -41,7 +41,7 @@ class World:
 
     def __init__(self):
         self.pods = [pod("ps", 0), pod("worker", 1), pod("worker", 0), pod("master")]
-        self.condition, self.data = "", {CONFIG_FILE: json.dumps({"insecure": True})}
+        self.condition, self.data = "", {CONFIG_FILE: json.dumps({"tls": "never"})}
         self.there = True
 
     def answer(self, path):

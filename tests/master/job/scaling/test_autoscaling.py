@@ -31,7 +31,7 @@ class Played:
     ):
         self._slow = slow
         self._room = room
-        fields = {"workers": "1:8", "scale_seconds": 10.0} | fields
+        fields = {"workers": "1:8"} | fields
         self.events = []
         self.config = config(servers="1", **fields)
         self.job = RecordedJob(self.config, self.events.append)
@@ -214,16 +214,15 @@ def test_it_waits_for_training():
         ({"servers": ":"}, "--servers must be a number from 1"),
         ({"workers": "1:4", "scale_efficiency": 2.0}, "at most 1, not 2.0"),
         ({"autoscale": "yes", "workers": "1:4"}, "--autoscale must be one of on, dry"),
-        ({"max_cpu": 4.0}, "--max-cpu works only where the job changes"),
-        ({"max_memory": "4Gi"}, "--max-memory works only where the job changes"),
-        ({"workers": "1:4", "max_cpu": 4.0}, "add --image, or leave them out"),
+        ({"max_resources": "cpu=4"}, "--max-resources works only where the job changes"),
+        ({"workers": "1:4", "max_resources": "cpu=4"}, "add --image, or leave it out"),
         (
-            {"workers": "1:4", "image": "shoal", "max_memory": "much"},
-            "--max-memory must be an amount of memory, such as 256Gi, not 'much'",
+            {"workers": "1:4", "image": "shoal", "max_resources": "memory=much"},
+            "--max-resources: memory=much is not RESOURCE=QUANTITY, such as cpu=64",
         ),
         (
-            {"workers": "1:4", "image": "shoal", "max_cpu": 1.4},
-            "--max-cpu: --workers 1 and --servers 1, with which the job begins, request more",
+            {"workers": "1:4", "image": "shoal", "max_resources": "cpu=1.4"},
+            "--max-resources cpu: --workers 1 and --servers 1, with which the job begins,",
         ),
         (
             {
@@ -258,9 +257,9 @@ def test_as_many_workers_as_the_budget_allows_and_no_more(cpu, memory, servers, 
 
 
 def test_no_more_workers_are_tried_than_the_budget_allows():
-    fields = {"image": "shoal", "workers": "1:8", "scale_seconds": 1.0}
-    job = config(max_cpu=3.5, worker_resource_request="cpu=1", **fields)
-    scaler = Autoscaler(job)
+    fields = {"image": "shoal", "workers": "1:8"}
+    job = config(max_resources="cpu=3.5", worker_resources="cpu=1", **fields)
+    scaler = Autoscaler(job, 1.0)
     scaler.look(begun(**fields).members, lambda: None, 0.0, job.budget.most_workers(1))
     assert scaler.search.measured(1, 10.0).workers == 2
     assert scaler.search.measured(2, 20.0).workers == 3

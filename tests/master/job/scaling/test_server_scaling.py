@@ -12,7 +12,7 @@ from tests.master.strategies import begun, config
 
 TRAINING = DataDescribed(training=(Source("t", 400),))
 GB = 1 << 30
-PODS = {"image": "shoal", "servers": "2:3", "scale_seconds": 10.0}
+PODS = {"image": "shoal", "servers": "2:3"}
 
 
 def job_of(**changes):
@@ -28,7 +28,7 @@ def test_memory_that_will_not_do_brings_one_more_up_to_the_most():
     job = job_of()
     for server in (0, 1):
         told(job, server)
-    scaler = ServerScaler(job.config)
+    scaler = ServerScaler(job.config, 10.0)
     assert scaler.look(job.members, lambda _: 3 * GB, 1.0) is None
     found = scaler.look(job.members, lambda index: 3.5 * GB * (index == 1), 1.0)
     assert found == MoreServers(3, "ps-1 will need 3.8 GB of memory, and 4.3 GB is there")
@@ -45,7 +45,7 @@ def test_memory_that_will_not_do_brings_one_more_up_to_the_most():
 def test_on_one_machine_more_servers_have_no_more_memory():
     job = job_of(image="")
     told(job, 0, memory=4 * GB)
-    assert ServerScaler(job.config).look(job.members, lambda _: 0, 1.0) is None
+    assert ServerScaler(job.config, 10.0).look(job.members, lambda _: 0, 1.0) is None
 
 
 def busy(job, share, seconds):
@@ -56,7 +56,7 @@ def busy(job, share, seconds):
 
 def test_processors_that_are_used_up_for_two_windows_bring_one_more():
     job = job_of()
-    scaler = ServerScaler(job.config)
+    scaler = ServerScaler(job.config, 10.0)
     found = []
     for window, share in enumerate((0.5, 0.95, 0.5, 0.95, 0.9)):
         found.append(scaler.look(job.members, lambda _: 0, 10.0 * window))
@@ -79,25 +79,25 @@ def test_dry_only_says_so_once():
     ("changes", "wants"), [({}, True), ({"servers": "2", "workers": "1:2"}, False)]
 )
 def test_it_decides_where_it_is_asked_to(changes, wants):
-    assert ServerScaler(config(**(PODS | changes))).wants == wants
+    assert ServerScaler(config(**(PODS | changes)), 10.0).wants == wants
 
 
 def test_no_server_comes_that_the_budget_does_not_allow():
-    job = job_of(max_cpu=3.0, ps_resource_request="cpu=0.8,memory=1Gi")
+    job = job_of(max_resources="cpu=3", ps_resources="cpu=0.8,memory=1Gi")
     for server in job.members.servers:
         status = pb.ServerStatus(memory_bytes=int(4 * GB), memory_limit=int(4 * GB))
         job.servers.answered(server, status)
     for _ in range(2):
         job.tick(1.0)
-    said = [each for each in job.record.messages if "allows no further server" in each]
+    said = [each for each in job.record.messages if "for a further server" in each]
     assert len(said) == 1
-    assert "--max-cpu allows no further server, and ps-0 will need" in said[0]
+    assert "--max-resources has too little cpu for a further server, and ps-0 will need" in said[0]
     assert job.moves.servers_wanted == 2
 
 
 def test_memory_is_judged_after_a_move_when_it_was_told_since_and_tables_are_compacted():
     job = job_of()
-    scaler = ServerScaler(job.config)
+    scaler = ServerScaler(job.config, 10.0)
     for server in (0, 1):
         told(job, server, memory=int(3.5 * GB))
     assert scaler.look(job.members, lambda _: 0, 1.0) is not None
