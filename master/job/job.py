@@ -491,6 +491,7 @@ class Job:
 
     def task_wanted(self, worker: WorkerId, incarnation: int, now: float) -> Task | Wait | Finished:
         """A worker that is at no task asks for one."""
+        self.members.worker_calls(worker, incarnation, now)  # one that is refused changes nothing
         if self._assignments.enough_workers:
             self.on(events.TrainingAllowed(), now)
         answer = self.on(events.TaskWanted(worker, incarnation), now)

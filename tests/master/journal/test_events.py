@@ -15,6 +15,8 @@ from shoal.master.job.events import (
     ServersWanted,
     TaskAheadWanted,
     TaskReported,
+    TaskWanted,
+    TrainingAllowed,
     WorkerFenced,
     WorkerRegistered,
     WorkersWanted,
@@ -123,6 +125,16 @@ def test_an_event_that_reads_what_none_sets_is_found():
     job._workers.scale = lambda *_: job.members.workers[w(0)].last_seen
     with by_events_alone(), pytest.raises(AssertionError, match=r"reads WorkerMember\.last_seen"):
         job.on(WorkersWanted(2), 3.0)
+
+
+def test_a_question_that_is_refused_allows_no_training():
+    job, events = of(DataDescribed((Source("t", 400),)), workers="2", min_workers=2)
+    known = len(events)
+    with pytest.raises(WireError, match="never started"):
+        job.task_wanted(w(0), 7, 2.0)
+    assert len(events) == known
+    take(job, w(0))
+    assert [each.event for each in events[known:]] == [TrainingAllowed(), TaskWanted(w(0), 0)]
 
 
 def test_each_event_there_is_concerns_a_part_of_the_job():
