@@ -290,7 +290,7 @@ class ServerWork:
         else:
             logger.info("took %s", taken)
             self._job.apply(lambda job, now: job.checkpoint_taken(taken, final, now))
-            if self._job.config.durability == "log":
+            if self._job.config.keeps_log:
                 # Not before whoever restores is told of it.
                 for server, place in self.places().items():
                     self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)

@@ -91,9 +91,8 @@ def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
         training_data=numbered[0],
         output=tmp_path / "out",
         servers="3",
-        log_place=place,
         relaunch_limit=100,
-        **LOGGED,
+        **LOGGED | {"durability": place},
     ) as job:
         # Logs at servers need two.
         counts = [2, 4] if place == "peer" else [1, 4]
@@ -202,8 +201,7 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
         environment={"GATES": "step-3"},
         training_data=numbered[0],
         servers="2",
-        durability="log",
-        log_place="peer",
+        durability="peer",
         checkpoint_steps=1000,
         **SERIAL,
     ) as job:

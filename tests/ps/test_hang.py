@@ -52,8 +52,7 @@ class Servers:
         write_job(
             folder,
             servers="2",
-            durability="log",
-            log_place="peer",
+            durability="peer",
             server_timeout_seconds=SERVER_TIMEOUT,
         )
         self.processes = [start_server(folder, index, port) for index in range(2)]

@@ -123,7 +123,7 @@ def test_any_server_but_one_can_leave_where_logs_are_in_files():
 
 
 def test_a_keeper_of_logs_leaves_when_a_checkpoint_has_what_it_keeps():
-    world = World(servers="4", durability="log", log_place="peer")
+    world = World(servers="4", durability="peer")
     job = world.job
     world.want(2)
     (move,) = world.instructions()
@@ -151,7 +151,7 @@ def test_a_keeper_of_logs_leaves_when_a_checkpoint_has_what_it_keeps():
 
 
 def test_the_last_servers_leave_and_come_again_as_other_incarnations():
-    world = World(servers="2", durability="log", log_place="peer")
+    world = World(servers="2", durability="peer")
     world.moved(4)
     made = world.moved(3)
     assert made == [TerminateProcess(Start(ServerId(3), 0))]
@@ -319,7 +319,7 @@ class AtServers(World):
     """Servers that keep each other's logs. used: of 10 GiB, of which 6 are rows."""
 
     def __init__(self, used, servers=2, **changes):
-        super().__init__(servers=str(servers), durability="log", log_place="peer", **changes)
+        super().__init__(servers=str(servers), durability="peer", **changes)
         self.used = used
 
     def tell(self):
