@@ -77,7 +77,7 @@ class Pair:
             job_dir=str(folder),
             servers="2",
             durability="peer" if durability == "log" else durability,
-            master_timeout_seconds=3600.0,
+            timeout_seconds=900.0,
         )
         (folder / "job.json").write_text(job.to_json())
         command = [sys.executable, "-m", "shoal.ps", "--config", str(folder / "job.json")]

@@ -68,12 +68,6 @@ def check(options: JobOptions) -> None:
     _check_budget(options)
     _check_synchronous(options)
     _check_durability(options)
-    for name in ("worker_timeout_seconds", "master_timeout_seconds"):
-        if getattr(options, name) <= options.heartbeat_seconds:
-            raise UserError(
-                f"{flag(name)} ({getattr(options, name)}) must be above "
-                f"--heartbeat-seconds ({options.heartbeat_seconds})"
-            )
     options.check_kubernetes(options.num_servers, options.num_workers)
     if options.continue_from and options.restore_from:
         raise UserError(

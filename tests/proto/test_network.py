@@ -93,7 +93,7 @@ def test_a_cut_that_lasts_is_an_error_that_names_server_and_flag(relay):
         address,
         deadline=0.3,
         patience=1.0,
-        flag="--server-patience-seconds",
+        flag="four times --timeout-seconds",
     )
     try:
         with pytest.raises(ServerAwayError, match=r"parameter server 0 .*--server-patience-sec"):

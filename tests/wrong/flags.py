@@ -66,7 +66,7 @@ FLAGS = {
     "--durability peer": "--durability=peer needs a second server: use --servers 2",
     "--durability checkpoint --log-mb 5": "--log-mb cannot be combined with --durability=check",
     "--accumulate 3": r"--num-minibatches-per-task \(16\) must be a multiple of --accumulate \(3\)",
-    "--heartbeat-seconds 60": r"\(30.0\) must be above --heartbeat-seconds \(60.0\)",
+    "--timeout-seconds 0": "--timeout-seconds must be above 0, not 0.0",
     "--tls no": "--tls must be one of auto, always, never, not 'no'",
     "--keep-checkpoint-max 0": "--keep-checkpoint-max must be at least 1, not 0",
     "--wire-dtype int4": "--wire-dtype must be one of .*, not 'int4'",

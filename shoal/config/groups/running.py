@@ -242,30 +242,13 @@ class ProcessOptions:
         600.0,
         above=0,
     )
-    heartbeat_seconds: float = option("Seconds between two heartbeats of a worker.", 1.0, above=0)
-    worker_timeout_seconds: float = option(
+    timeout_seconds: float = option(
         "Seconds without a heartbeat after which a worker counts as dead and its task goes to "
-        "another one.",
+        "another one. Twice as long without an answer, a server counts as hung, is killed and "
+        "started again. Four times as long without contact to the master, workers and servers end; "
+        "and a worker that cannot reach a server which is up is started again. A server that is "
+        "starting is waited for without limit.",
         30.0,
-        above=0,
-    )
-    server_timeout_seconds: float = option(
-        "Seconds without an answer to the master after which a parameter server counts as hung, "
-        "is killed and started again.",
-        60.0,
-        above=0,
-    )
-    master_timeout_seconds: float = option(
-        "Seconds, approximately, without contact to the master after which a worker or parameter "
-        "server ends.",
-        120.0,
-        above=0,
-    )
-    server_patience_seconds: float = option(
-        "Seconds that a worker tries to reach a parameter server which, for all the master knows, "
-        "is up; then the worker is started again. A server that is starting is waited for "
-        "without this limit.",
-        120.0,
         above=0,
     )
     serve_metrics: bool = option(
@@ -289,3 +272,28 @@ class ProcessOptions:
         300.0,
         above=0,
     )
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Seconds between two heartbeats of a worker."""
+        return min(1.0, self.timeout_seconds / 10)
+
+    @property
+    def worker_timeout_seconds(self) -> float:
+        """Seconds without a heartbeat after which a worker counts as dead."""
+        return self.timeout_seconds
+
+    @property
+    def server_timeout_seconds(self) -> float:
+        """Seconds without an answer to the master after which a server counts as hung."""
+        return 2 * self.timeout_seconds
+
+    @property
+    def master_timeout_seconds(self) -> float:
+        """Seconds without contact to the master after which a worker or server ends."""
+        return 4 * self.timeout_seconds
+
+    @property
+    def server_patience_seconds(self) -> float:
+        """Seconds for which a worker tries to reach a server that is up."""
+        return 4 * self.timeout_seconds

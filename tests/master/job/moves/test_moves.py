@@ -168,7 +168,7 @@ def test_the_last_servers_leave_and_come_again_as_other_incarnations():
 
 
 def test_a_move_that_fails_is_tried_again_and_given_up_in_the_end():
-    world = World(worker_timeout_seconds=1000, server_timeout_seconds=1000)
+    world = World(timeout_seconds=1000)
     table, now = world.wanted(2), 2.0
     for attempt in range(1, 6):
         assert world.job.move_begun(table, now) == attempt
