@@ -83,7 +83,7 @@ def test_whoever_is_cut_from_the_master_for_too_long_is_replaced(cuttable, tmp_p
         "step-10",
         durability="peer",
         checkpoint_steps=1000,
-        timeout_seconds=8,
+        timeout_seconds=5,
         relaunch_limit=20,
     )
     with job:
