@@ -66,7 +66,6 @@ class Throttled:
             num_minibatches_per_task=20,
             epochs=10_000,
             checkpoint_seconds=0,
-            heartbeat_seconds=0.5,
             **fields,
         )
 

@@ -64,7 +64,8 @@ class Load:
     ids: of the table. batch: ids of a step, drawn evenly and without repeats; with `clicks`,
     records of the synthetic click stream, by its power law. dim, optimizer: of the table's rows.
     dense: size of the flat vector. pull_steps: between two pulls. rate: every gradient is 1, so
-    that SGD makes of each value the number of its updates, times -rate.
+    that SGD makes of each value the number of its updates, times -rate. heartbeat_seconds: between
+    two heartbeats.
     """
 
     ids: int
@@ -75,6 +76,7 @@ class Load:
     pull_steps: int
     rate: float
     clicks: bool = False
+    heartbeat_seconds: float = 1.0
 
     def model(self) -> pb.ModelSpec:
         """The model of such a job: a table without values, and one dense vector."""
@@ -114,7 +116,7 @@ class LightWorker:
         self._progress = Progress()
         peer = transport.peer_name(config.token, "master")
         self._master = rpc.Connection(address, peer=peer)
-        seconds = config.heartbeat_seconds
+        seconds = load.heartbeat_seconds
         self._heartbeat = Heartbeat(self._master, self._progress, index, incarnation, seconds)
         stopped = self._progress.stopped
         self._servers = ServerGroup(self._master, index, incarnation, stopped, token=config.token)

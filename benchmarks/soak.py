@@ -158,7 +158,6 @@ def entry_of(
         "servers",
         "workers",
         "durability",
-        "log_place",
         "on_loss",
         "checkpoint_steps",
     )

@@ -102,9 +102,9 @@ RECORDS, USERS = 3840, 400
 MOST_SERVERS = 4
 
 DURABILITIES: tuple[dict[str, Any], ...] = (
-    {"durability": "log", "log_place": "peer", "servers": "2"},
-    {"durability": "log", "log_place": "peer", "servers": "3"},
-    *({"durability": "log", "log_place": "file", "servers": str(servers)} for servers in (1, 2, 3)),
+    {"durability": "peer", "servers": "2"},
+    {"durability": "peer", "servers": "3"},
+    *({"durability": "file", "servers": str(servers)} for servers in (1, 2, 3)),
     *({"durability": "checkpoint", "servers": str(servers)} for servers in (1, 3)),
     *(
         {"durability": "checkpoint", "on_loss": on_loss, "servers": str(servers)}
@@ -146,8 +146,8 @@ def configuration(seed: int, jobs: Path, day: int = 0) -> JobConfig:
     values |= draw.choice(DURABILITIES) | {"model_params": "", **_particular(draw, jobs, seed)}
     # Without a log, a server's death ends a job with --sync, and has records trained out of order.
     if "sync" in values or values.get("shuffle") == "time":
-        file = {"log_place": "file"} | values
-        values |= {"durability": "log", "log_place": file["log_place"], "on_loss": "retrain"}
+        kept = values["durability"]
+        values |= {"durability": "file" if kept == "checkpoint" else kept, "on_loss": "retrain"}
     if day:
         values |= {"continue_from": str(jobs / names[0]), "only_new": True}
     return JobConfig(command="train", **values).resolved()
@@ -239,7 +239,7 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
     anyone = draw.choice([draw.choice(workers), draw.choice(servers), master])
     if kind == JOB:
         damage = [(draw.choice((FLIP, FLIP, REMOVE)), draw.choice(list(FILES)))]
-        changes = [("servers", str(draw.randint(1 + (config.log_place == "peer"), 3)))]
+        changes = [("servers", str(draw.randint(1 + (config.durability == "peer"), 3)))]
         return Kill(
             (Target(JOB),),
             when,
@@ -258,7 +258,7 @@ def _fault(draw: random.Random, kind: str, when: When, config: JobConfig) -> Fau
     if kind in PATIENCE or kind in LONG:
         return _slow(draw, kind, when, config)
     if kind == SCALE:
-        least = 1 + (config.log_place == "peer")
+        least = 1 + (config.durability == "peer")
         return Scale((master,), when, servers=draw.randint(least, MOST_SERVERS))
     if kind == LEAVE:
         return Leave((draw.choice(servers),), when)

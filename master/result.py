@@ -68,7 +68,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "best": job.checkpoints.kept.best or None,
         },
         "staleness": {**staleness(job).to_json(), "seconds": age(job).to_json()},
-        "log": _log_of(job, now) if job.config.durability == "log" else None,
+        "log": _log_of(job, now) if job.config.keeps_log else None,
         "sync": job.updates.to_json(),
         "training_loss": record.loss.course,
         "stage_seconds": record.stage_seconds(

@@ -167,7 +167,7 @@ def main(
             connection = connect(job.master_timeout_seconds)
             server.progress.keep_telling(_progress_teller(index, incarnation, connection))
             plan = _plan(server, index, incarnation, connection)
-            if job.durability == "log":
+            if job.keeps_log:
                 sink = sink_of(job, index, incarnation, connection, server.ownership, identity)
                 server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
             restored = _restore(server, plan)
@@ -187,7 +187,7 @@ def main(
             if server.registration.restarted:
                 server.registration.workers.tell = _teller(index, incarnation, connection)
             _register(server, request, connection)
-            if job.durability == "log":
+            if job.keeps_log:
                 server.look_after_log()
             _serve_until_orphaned(server, job.master_timeout_seconds)
             if server.draining.is_set():

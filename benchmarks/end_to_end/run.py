@@ -6,8 +6,8 @@
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy).
-`shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=log and
-that --log-place, where they are asked for; `insecure` and `tls` are with --tls=never and
+`shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=file and
+--durability=peer, where they are asked for; `insecure` and `tls` are with --tls=never and
 --tls=always (benchmarks/security.py compares these); `seen` has all that watches a job: metrics
 with hot ids, the live page, TensorBoard and events. Compare it with a job that nothing watches:
 `--systems shoal seen --shoal=--metrics-seconds=0`. --servers says how many servers shoal then has.
@@ -59,8 +59,8 @@ TF_KERAS = BENCH / "tf_keras"
 SYSTEMS = ("shoal", "ceiling", "keras", "strategy")
 FLAGS = {
     "shoal": ("--durability", "checkpoint"),
-    "log-file": ("--durability", "log", "--log-place", "file"),
-    "log-peer": ("--durability", "log", "--log-place", "peer"),
+    "log-file": ("--durability", "file"),
+    "log-peer": ("--durability", "peer"),
     "insecure": ("--durability", "checkpoint", "--tls", "never"),
     "tls": ("--durability", "checkpoint", "--tls", "always"),
     "seen": (

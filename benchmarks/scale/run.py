@@ -69,8 +69,7 @@ class Setting:
             num_minibatches_per_task=self.steps_per_task,
             workers=str(self.workers),
             servers=str(self.servers),
-            heartbeat_seconds=self.heartbeat_seconds,
-            worker_timeout_seconds=600.0,  # nobody dies here; a machine that is busy is no failure
+            timeout_seconds=600.0,  # nobody dies here; a machine that is busy is no failure
             start_timeout=3600.0,
             checkpoint_seconds=600.0,  # so that the last one is taken
         ).resolved()
@@ -79,7 +78,15 @@ class Setting:
     def load(self) -> Load:
         """The load of one worker: the values that it pulls and pushes."""
         size = self.ids, self.batch, self.dim
-        return Load(*size, "sgd", self.dense, pull_steps=1, rate=1.0, clicks=True)
+        return Load(
+            *size,
+            "sgd",
+            self.dense,
+            pull_steps=1,
+            rate=1.0,
+            clicks=True,
+            heartbeat_seconds=self.heartbeat_seconds,
+        )
 
 
 OPTIONS: dict[str, str] = {

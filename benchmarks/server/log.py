@@ -3,7 +3,7 @@
     python benchmarks/server/log.py [--rounds N] [--seconds S] [--pushers 1 8] [--ids 64 4096]
 
 Two pairs of server processes, one without a log and one whose servers keep each other's
-(--log-place peer). A process of clients without TensorFlow pushes to the first server of a pair,
+(--durability peer). A process of clients without TensorFlow pushes to the first server of a pair,
 each client one push after the other; the pairs take turns. After each turn the log is dropped, as
 after a checkpoint. Prints pushes a second, the CPU of both servers a push, and the median of the
 log's pushes a second by those without a log in the same round.
@@ -76,9 +76,8 @@ class Pair:
             training_data="none",
             job_dir=str(folder),
             servers="2",
-            durability=durability,
-            log_place="peer" if durability == "log" else "auto",
-            master_timeout_seconds=3600.0,
+            durability="peer" if durability == "log" else durability,
+            timeout_seconds=900.0,
         )
         (folder / "job.json").write_text(job.to_json())
         command = [sys.executable, "-m", "shoal.ps", "--config", str(folder / "job.json")]

@@ -306,7 +306,7 @@ class ServerWork:
             return False
         logger.info("took %s", taken)
         self._job.apply(events.CheckpointTaken(taken, final))
-        if self._job.config.durability == "log":
+        if self._job.config.keeps_log:
             # Not before whoever restores is told of it.
             for server, place in self.places().items():
                 self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)

@@ -1,6 +1,6 @@
 """The logged updates after the newest checkpoint, recovered when a job is resumed.
 
-Logs in files outlive a job's processes (--log-place). Owns turning them into a checkpoint,
+Logs in files outlive a job's processes (--durability=file). Owns turning them into a checkpoint,
 from which the job then goes on as from any other. Another process does the work, as it knows
 what a server knows (shoal.ps.update_log.to_checkpoint). Logs in the servers' memory are gone
 with the servers.
@@ -57,7 +57,7 @@ def checkpoint_of_log(
     table of the servers that wrote it. Raises OSError
     if that folder cannot be read or written.
     """
-    if before.durability != "log":
+    if not before.keeps_log:
         return FromLog(None)
     if not before.log_in_files:
         return FromLog(None, why="it was in the memory of the servers, which are gone")

@@ -156,7 +156,7 @@ def resume_job(
     given_up = [number for number in there if number > newest]
     log = FromLog(None)
     # With --sync no log makes a checkpoint: its servers may have ended at different updates.
-    if job.config.durability == "log" and not job.config.sync:
+    if job.config.keeps_log and not job.config.sync:
         log = _log_done_again(job, config, folder, newest, now)
     if refused and checkpoint is None and (log.taken is None or log.why):
         _refuse_damaged(config, refused, log)
@@ -194,7 +194,7 @@ def _check(
 
 def _has_log(job: RecordedJob, folder: JobFolder | None) -> bool:
     """True if there is a log of updates to replay after the checkpoint."""
-    logged = job.config.durability == "log" and not job.config.sync
+    logged = job.config.keeps_log and not job.config.sync
     if not logged or not _pushed(job) or folder is None:
         return False
     return job.config.log_in_files and any(folder.update_log.glob("*.log"))

@@ -1,4 +1,4 @@
-"""A log that is kept in files (--log-place).
+"""A log that is kept in files (--durability).
 
 Owns the files' form and the thread that writes them. A log is a few segments; a new one
 begins at each cut of a checkpoint, so that the ones before go when the checkpoint is

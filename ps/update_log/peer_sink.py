@@ -34,7 +34,7 @@ LEAST_SECONDS = 0.1
 """Of that, for the call of a push that waited for the one before."""
 
 APPEND_SHARE = 0.25
-"""Of --server-timeout-seconds, if that is less: its worker is to be answered long before."""
+"""Of server_timeout_seconds, if that is less: its worker is to be answered long before."""
 
 APPEND_PATIENCE = 0.5
 """Seconds to repeat what a broken connection may have lost. A peer that has died cannot be

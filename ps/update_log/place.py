@@ -1,4 +1,4 @@
-"""The place that keeps a server's log: the next server's memory, or files (--log-place).
+"""The place that keeps a server's log: the next server's memory, or files (--durability).
 
 Owns that choice, and the questions to the master that it takes.
 """

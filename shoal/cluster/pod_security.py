@@ -68,7 +68,7 @@ def _writes_to_own_disk(role: str, container: Manifest, config: JobConfig) -> bo
     if role == "worker":
         return True
     places = [config.checkpoint_dir] if config.checkpoint_dir else []
-    if role == "master" or (config.durability == "log" and config.log_in_files):
+    if role == "master" or (config.keeps_log and config.log_in_files):
         places.append(config.job_dir)
     volumes = [mount["mountPath"] for mount in container["volumeMounts"]]
     return any("://" not in place and not _below(place, volumes) for place in places)

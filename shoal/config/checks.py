@@ -68,12 +68,6 @@ def check(options: JobOptions) -> None:
     _check_budget(options)
     _check_synchronous(options)
     _check_durability(options)
-    for name in ("worker_timeout_seconds", "master_timeout_seconds"):
-        if getattr(options, name) <= options.heartbeat_seconds:
-            raise UserError(
-                f"{flag(name)} ({getattr(options, name)}) must be above "
-                f"--heartbeat-seconds ({options.heartbeat_seconds})"
-            )
     options.check_kubernetes(options.num_servers, options.num_workers)
     if options.continue_from and options.restore_from:
         raise UserError(
@@ -199,20 +193,15 @@ def _check_synchronous(options: JobOptions) -> None:
 
 
 def _check_durability(options: JobOptions) -> None:
-    given = _given(options, "log_mb", "log_place", "log_fsync")
+    given = _given(options, "log_mb")
     if options.durability == "checkpoint" and given:
         raise UserError(
             f"{given} cannot be combined with --durability=checkpoint, which keeps no log of "
             "updates: remove one of them"
         )
-    if options.log_place == "peer" and options.num_servers == 1:
+    if options.durability == "peer" and options.num_servers == 1:
         raise UserError(
-            "--log-place=peer needs a second server: use --servers 2, or --log-place=file"
-        )
-    if options.log_fsync and not options.log_in_files:
-        raise UserError(
-            "--log-fsync needs a log in files, and this log is in another server's memory: add "
-            "--log-place=file"
+            "--durability=peer needs a second server: use --servers 2, or --durability=file"
         )
 
 

@@ -60,7 +60,7 @@ CHECK_FLAGS = (
 PLAN_FLAGS = (
     *(name for name in CHECK_FLAGS if name not in ("servers", "validation_data")),
     *("epochs", "accumulate", "num_minibatches_per_task"),
-    *("durability", "log_place", "log_mb"),
+    *("durability", "log_mb"),
 )
 """The fields that are flags of `shoal plan`, which starts no job and tells --servers."""
 
@@ -79,7 +79,7 @@ RESUMABLE_IMAGES = ("image", "server_image")
 
 @dataclass(frozen=True, kw_only=True)
 class JobConfig(JobOptions):
-    """The configuration of one job. `resolved()` makes paths absolute and --durability one of two.
+    """The configuration of one job. `resolved()` makes paths absolute and decides on --durability.
 
     token: tells the processes of this job from those of any other; set by `resolved()`.
     """
@@ -101,8 +101,10 @@ class JobConfig(JobOptions):
         config = dataclasses.replace(self, job_name=name, token=token, **changes)
         if self.command != "train" or self.durability == "checkpoint":
             kept = "checkpoint"
-        elif (why := config.why_no_log) and self.durability == "log":
-            raise UserError(f"--durability=log: {why}")
+        elif (why := config.why_no_log) and self.keeps_log:
+            raise UserError(f"--durability={self.durability}: {why}")
+        elif self.keeps_log:
+            kept = self.durability
         else:
             kept = "checkpoint" if why else "log"
         return dataclasses.replace(config, durability=kept)

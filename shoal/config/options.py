@@ -103,12 +103,12 @@ class JobOptions(
         """True if the log of updates, if one is kept, is in files of the job folder."""
         # As measured on one machine (docs/benchmarks.md). Files of a pod end with it.
         files = not self.image or self.num_servers == 1
-        return self.log_place == "file" or (self.log_place == "auto" and files)
+        return self.durability in ("file", "disk") or (self.durability != "peer" and files)
 
     @property
     def log_at_servers(self) -> bool:
         """True if servers keep each other's logs of updates, in memory."""
-        return self.durability == "log" and not self.log_in_files
+        return self.keeps_log and not self.log_in_files
 
     @property
     def why_no_log(self) -> str:
@@ -125,8 +125,8 @@ class JobOptions(
         if self.image and self.log_in_files and not self.shared(self.job_dir):
             return (
                 "files in --job-dir, where the log of a single server is, or with "
-                "--log-place=file, would go with the servers' pods: have a --volume hold "
-                "--job-dir, or use --log-place=peer with --servers 2 or more"
+                "--durability=file, would go with the servers' pods: have a --volume hold "
+                "--job-dir, or use --durability=peer with --servers 2 or more"
             )
         return ""
 
@@ -136,7 +136,7 @@ class JobOptions(
 
         In words; "" if a log is kept, or could be. For a resolved configuration.
         """
-        if self.command != "train" or self.durability == "log" or not self.why_no_log:
+        if self.command != "train" or self.keeps_log or not self.why_no_log:
             return ""
         if self.sync:
             return (

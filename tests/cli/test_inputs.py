@@ -366,7 +366,7 @@ def test_a_bad_value_gets_what_is_allowed_and_the_near_one(project, arguments, m
 
 
 def test_no_flag_is_guessed_where_none_is_near(project):
-    _, error = train("--no-opne")  # by its dashes, --log-place is as near as most
+    _, error = train("--no-opne")  # by its dashes, --no-open is as near as most
     assert error.endswith("Error: No such option '--no-opne'.")
 
 

@@ -299,7 +299,7 @@ def test_a_server_would_rather_be_alone_and_not_with_the_keeper_of_its_log():
     for index, keepers in ((3, ["2", "4"]), (6, ["1"])):
         _, (_, selector) = apart(pod("ps", index, servers="4", wanted=5, **volume))
         assert selector["matchExpressions"][0]["values"] == keepers
-    in_files = apart(pod("ps", 3, servers="4", log_place="file", **volume))
+    in_files = apart(pod("ps", 3, servers="4", durability="file", **volume))
     assert in_files == [(50, {"matchLabels": others})]
     assert "affinity" not in pod()["spec"]
     theirs = {"ps": {"spec": {"affinity": {"nodeAffinity": {"x": 1}}}}}

@@ -94,7 +94,7 @@ ELSEWHERE = {"checkpoint_dir": "/tmp/checkpoints", "checkpoint_seconds": 60}
         ({"checkpoint_dir": "gs://bucket/1"}, {"ps"}),
         (KEPT, {"ps", "master"}),
         (KEPT | {"checkpoint_dir": "s3://bucket/1"}, {"ps", "master"}),
-        (KEPT | {"log_place": "file"}, {"ps", "master"}),
+        (KEPT | {"durability": "file"}, {"ps", "master"}),
         ({"job_dir": "/var/jobs/1"}, {"ps", "master"}),
         # What pods do not share is on the disk of each.
         (ELSEWHERE, set()),

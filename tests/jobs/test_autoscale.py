@@ -19,7 +19,6 @@ def test_a_worker_is_tried_and_one_that_adds_nothing_goes_again(tmp_path, number
         training_data=training,
         batch_size=10,
         epochs=1000,
-        heartbeat_seconds=0.2,
         workers="1:2",
         serve_metrics=True,
     ) as job:
@@ -47,7 +46,6 @@ def test_a_worker_that_is_far_slower_than_the_others_is_replaced(tmp_path, numbe
         batch_size=10,
         num_minibatches_per_task=4,
         epochs=1000,
-        heartbeat_seconds=0.2,
         workers="2:2",
     ) as job:
         status = job.wait_status(

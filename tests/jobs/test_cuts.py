@@ -81,11 +81,9 @@ def test_cuts_from_the_master_and_their_return_cost_time_only(cuttable, tmp_path
 def test_whoever_is_cut_from_the_master_for_too_long_is_replaced(cuttable, tmp_path):
     job, relays = cuttable(
         "step-10",
-        durability="log",
-        log_place="peer",
+        durability="peer",
         checkpoint_steps=1000,
-        worker_timeout_seconds=10,
-        server_timeout_seconds=10,
+        timeout_seconds=5,
         relaunch_limit=20,
     )
     with job:

@@ -100,7 +100,6 @@ def test_an_injected_cause_is_named(tmp_path, ids, cause, bound_by, evidence, ad
             "batch_size": 100,
             "num_minibatches_per_task": 10,
             "epochs": 1000,  # far more than there is time for
-            "heartbeat_seconds": 0.2,
             "checkpoint_seconds": 0,
         }
         | flags,

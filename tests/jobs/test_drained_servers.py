@@ -13,7 +13,7 @@ from tests.jobs.test_scale_servers import moves
 pytestmark = pytest.mark.job
 
 FIELDS = SERIAL | {"num_minibatches_per_task": 4, "servers": "3"}
-LOG = {"durability": "log", "log_place": "file"}
+LOG = {"durability": "file"}
 NO_LOG = {"durability": "checkpoint"}
 
 

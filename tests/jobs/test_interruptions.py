@@ -144,7 +144,7 @@ def test_a_master_killed_too_often_is_told_and_takes_all_with_it(counting):
 
 def test_a_job_without_client_and_master_ends_by_itself(counting):
     """Both killed at once: nobody is left who would end the servers and the worker."""
-    with counting("orphans", heartbeat_seconds=0.5, master_timeout_seconds=10.0) as job:
+    with counting("orphans", timeout_seconds=4.0) as job:
         job.at_gate("step-3")
         job.process.kill()
         job.process.wait()

@@ -99,7 +99,7 @@ FORGOTTEN = "(ends with event .* has seen event|the journal's end is missing)"
 )
 def test_with_a_damaged_journal_nothing_is_resumed(numbered, tmp_path, damage, steps, why):
     """X2: half of the records were trained twice, and nobody said so."""
-    fields = {"durability": "log", "log_place": "file", "checkpoint_steps": steps}
+    fields = {"durability": "file", "checkpoint_steps": steps}
     # The last two stand in one task: nothing happens between them but pushes, of which the log has
     # what the server had heard.
     with job(numbered, tmp_path, "step-10 step-18 step-20", **fields) as running:

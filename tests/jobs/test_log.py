@@ -16,7 +16,7 @@ pytestmark = pytest.mark.job
 POINTS = ["push-received", "push-logged", "push-applied"]
 
 
-@pytest.mark.parametrize(("servers", "place"), [(1, "auto"), (2, "peer")])
+@pytest.mark.parametrize(("servers", "place"), [(1, "log"), (2, "peer")])
 def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(
     numbered, tmp_path, servers, place
 ):
@@ -32,8 +32,7 @@ def test_kills_at_every_point_of_a_push_and_while_a_log_is_done_again(
         output=tmp_path / "out",
         servers=str(servers),
         num_minibatches_per_task=4,
-        durability="log",
-        log_place=place,
+        durability=place,
         checkpoint_steps=15,
         relaunch_limit=20,
         **SERIAL,
@@ -70,8 +69,7 @@ def test_a_log_in_files_outlives_all_servers_at_once(numbered, tmp_path):
         output=tmp_path / "out",
         servers="2",
         num_minibatches_per_task=4,
-        durability="log",
-        log_place="file",
+        durability="file",
         checkpoint_steps=15,
         relaunch_limit=20,
         **SERIAL,

@@ -28,7 +28,6 @@ def spinning(session_folder, tmp_path):
         training_data=path,
         batch_size=50,
         epochs=1000,  # far more than there is time for
-        heartbeat_seconds=0.2,
         checkpoint_seconds=0,
     ) as job:
         job.wait_status("records", lambda status: status.ledger.trained_once)

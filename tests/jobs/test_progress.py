@@ -66,8 +66,7 @@ HELD_SECONDS = 12.0
 """Longer than any patience of the jobs whose server is held back."""
 
 IMPATIENT = {
-    "server_patience_seconds": 1,
-    "master_timeout_seconds": 8,
+    "timeout_seconds": 2.5,
     "relaunch_limit": 0,
 }
 

@@ -85,8 +85,7 @@ def test_what_is_in_a_log_in_files_is_not_lost_when_all_die(
         servers=str(had_servers),
         workers="1",
         num_minibatches_per_task=4,
-        durability="log",
-        log_place="file",
+        durability="file",
         checkpoint_steps=steps,
         **SERIAL,
     ) as job:
@@ -121,8 +120,7 @@ def test_a_log_of_before_is_not_done_again_by_a_server_that_dies_as_the_job_is_r
         output=tmp_path / "out",
         servers="2",
         workers="1",
-        durability="log",
-        log_place="file",
+        durability="file",
         checkpoint_seconds=1000,
         **SERIAL,
     ) as job:
@@ -154,8 +152,7 @@ def test_a_log_from_the_beginning_needs_no_checkpoint_that_is_good(numbered, tmp
         output=tmp_path / "out",
         workers="1",
         num_minibatches_per_task=4,
-        durability="log",
-        log_place="file",
+        durability="file",
         checkpoint_steps=15,
         **SERIAL,
     ) as job:

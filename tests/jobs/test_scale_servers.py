@@ -94,9 +94,8 @@ def test_kills_at_every_point_of_a_move(numbered, tmp_path, place, role):
         training_data=numbered[0],
         output=tmp_path / "out",
         servers="3",
-        log_place=place,
         relaunch_limit=100,
-        **LOGGED,
+        **LOGGED | {"durability": place},
     ) as job:
         # Logs at servers need two.
         counts = [2, 4] if place == "peer" else [1, 4]
@@ -129,9 +128,8 @@ def test_what_a_death_between_a_move_and_its_checkpoint_costs_is_told_row_by_row
         training_data=numbered[0],
         output=tmp_path / "out",
         servers="2",
-        log_place="peer",
         on_loss=on_loss,
-        **LOGGED,
+        **LOGGED | {"durability": "peer"},
     ) as job:
         job.at_gate("step-4")
         scaled(job, 3)
@@ -255,8 +253,7 @@ def test_what_cannot_be_is_refused_with_the_way_on(numbered, tmp_path):
         environment={"GATES": "step-3"},
         training_data=numbered[0],
         servers="2",
-        durability="log",
-        log_place="peer",
+        durability="peer",
         checkpoint_steps=1000,
         **SERIAL,
     ) as job:

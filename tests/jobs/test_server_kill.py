@@ -86,7 +86,7 @@ def test_a_hung_server_is_replaced_and_without_a_checkpoint_its_rows_start_anew(
         "anew",
         {"GATES": "step-10"},
         checkpoint_seconds=0,
-        server_timeout_seconds=8,
+        timeout_seconds=4,
         on_loss="accept",
     ) as job:
         job.at_gate("step-10")

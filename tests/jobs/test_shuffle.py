@@ -123,8 +123,7 @@ def test_a_job_killed_whole_goes_on_within_its_windows(numbered, tmp_path):
         epochs=2,
         num_minibatches_per_task=3,
         shuffle="buffer:70",
-        durability="log",
-        log_place="file",
+        durability="file",
         **SERIAL,
     ) as job:
         job.at_gate("step-63")

@@ -31,7 +31,7 @@ def test_two_days_with_moves_and_a_damaged_list_leave_every_row_exact(tmp_path, 
     fixed |= {"model_def": "paced.custom_model", "model_zoo": str(ZOO)}
 
     def configuration(seed, jobs, day):
-        return dataclasses.replace(drawn(1, jobs, day), **fixed, durability="log", log_place="file")
+        return dataclasses.replace(drawn(1, jobs, day), **fixed, durability="file")
 
     # However late a fault comes on a busy machine: training waits for all of them.
     done = tmp_path / "done"

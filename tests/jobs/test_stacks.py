@@ -33,7 +33,6 @@ def test_all_processes_tell_where_they_stand_and_a_stopped_one_is_named(numbered
         training_data=numbered[0],
         batch_size=10,
         servers="2",
-        heartbeat_seconds=0.2,
     ) as job:
         job.at_gate("feed-100")
         done = stacks(job)

@@ -83,7 +83,6 @@ def test_a_job_is_watched_in_a_terminal_until_q_and_until_it_ends(numbered, tmp_
         training_data=numbered[0],
         batch_size=10,
         servers="2",
-        heartbeat_seconds=0.2,
     ) as job:
         job.at_gate("step-3")
         quits, stays = top(str(job.folder.path)), top(str(job.folder.path))

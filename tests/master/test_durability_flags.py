@@ -14,17 +14,10 @@ IN_PODS = {"image": "i:1", "model_def": "m.f", "job_dir": "/job", "training_data
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"durability": "both"}, "--durability must be one of auto, log, checkpoint, not 'both'"),
+        ({"durability": "both"}, "--durability must be one of auto, log, peer, file, disk,"),
         (NO_LOG | {"log_mb": 5}, "--log-mb cannot be combined with --durability=checkp"),
-        (NO_LOG | {"log_place": "peer"}, "--log-place cannot be combined with"),
-        (NO_LOG | {"log_fsync": True}, "--log-fsync cannot be combined with"),
-        (LOG | {"log_place": "disk"}, "--log-place must be one of auto, peer, file, not 'disk'"),
-        (LOG | {"log_place": "peer"}, "needs a second server: use --servers 2"),
+        (LOG | {"durability": "peer"}, "needs a second server: use --servers 2"),
         (LOG | {"log_mb": 0}, "--log-mb must be at least 1, not 0"),
-        (
-            LOG | {"log_fsync": True, "servers": "2", "log_place": "peer"},
-            "this log is in another server's memory: add --log-place=file",
-        ),
         (LOG | {"checkpoint_seconds": 0.0}, "set --checkpoint-seconds or --checkpoint-steps"),
     ],
 )
@@ -39,8 +32,8 @@ def test_in_pods_a_single_servers_log_is_on_a_volume():
     with pytest.raises(UserError, match=r"--durability=log.*--job-dir.*--volume.*--servers 2"):
         config(**LOG, **IN_PODS, **shared).resolved()
     assert config(**LOG, **IN_PODS, servers="2", **shared).resolved().durability == "log"
-    with pytest.raises(UserError, match=r"--log-place=file"):
-        config(**LOG, **IN_PODS, servers="2", log_place="file", **shared).resolved()
+    with pytest.raises(UserError, match=r"--durability=file: files in --job-dir"):
+        config(**LOG | {"durability": "file"}, **IN_PODS, servers="2", **shared).resolved()
     assert config(**LOG, **IN_PODS, **shared, volume="pvc=jobs,mount=/job").resolved().image
     with pytest.raises(UserError, match=r"--durability=log: .*no checkpoints.*all pods share"):
         config(**LOG, **IN_PODS, servers="2").resolved()
@@ -50,10 +43,14 @@ def test_where_the_log_is():
     on_volume = {"volume": "pvc=jobs,mount=/job"}
     assert config(**LOG, servers="1").log_in_files
     assert config(**LOG, servers="2").log_in_files
-    assert not config(**LOG, servers="2", log_place="peer").log_in_files
+    assert not config(**LOG | {"durability": "peer"}, servers="2").log_in_files
     assert config(**LOG, **IN_PODS, **on_volume, servers="1").log_in_files
     assert not config(**LOG, **IN_PODS, **on_volume, servers="2").log_in_files
-    assert config(**LOG, servers="2", log_place="file", log_fsync=True).log_in_files
+    for durability in ("file", "disk"):
+        found = config(**LOG | {"durability": durability}, **IN_PODS, **on_volume, servers="2")
+        assert found.resolved().durability == durability
+        assert (found.log_in_files, found.log_at_servers) == (True, False)
+        assert found.log_fsync == (durability == "disk")
 
 
 def test_a_log_is_kept_by_default_wherever_one_can_be():
@@ -78,7 +75,7 @@ def test_a_log_is_kept_by_default_wherever_one_can_be():
         ({"checkpoint_seconds": 9.0} | IN_PODS | {"servers": "2"}, "--checkpoint-dir to a place"),
         (
             {"checkpoint_seconds": 9.0, "checkpoint_dir": "gs://bucket/checkpoints"} | IN_PODS,
-            "use --log-place=peer with --servers 2 or more",
+            "use --durability=peer with --servers 2 or more",
         ),
     ],
 )

@@ -44,7 +44,7 @@ class RunningJob:
     """A job of tests/master/peers.py processes, run by a thread of the test."""
 
     def __init__(self, path, **changes):
-        self.config = config(job_dir=str(path), heartbeat_seconds=0.1, **changes)
+        self.config = config(job_dir=str(path), **changes)
         self.folder = JobFolder(path)
         self.folder.config.write_text(self.config.to_json())
         self.job = Job(self.config)
@@ -140,9 +140,7 @@ def test_a_killed_worker_costs_a_repeat_and_nothing_else(run, stalled):
 def test_a_silent_worker_is_replaced(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "silence"}
-    job = run(
-        plan, servers="2", worker_timeout_seconds=4.0
-    )  # or its successor may seem silent, too
+    job = run(plan, servers="2", timeout_seconds=4.0)  # or its successor may seem silent, too
     wait()
     result = job.finish()
     assert result["state"] == "succeeded"
@@ -154,7 +152,7 @@ def test_a_silent_worker_is_replaced(run, stalled):
 def test_a_master_that_stood_still_takes_nobody_for_dead(run, stalled):
     port, wait = stalled
     plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "silence"}
-    job = run(plan, servers="2", worker_timeout_seconds=100.0)
+    job = run(plan, servers="2", timeout_seconds=100.0)
     wait()
     ticked = threading.Semaphore(0)
     tick = job.job.tick
@@ -289,7 +287,7 @@ def test_a_bug_in_the_master_fails_the_job_instead_of_hanging_it(run, monkeypatc
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(ServerLifecycle, "answered", broken)
-    result = run(workers="1", worker_timeout_seconds=50.0, epochs=10_000).finish()
+    result = run(workers="1", timeout_seconds=50.0, epochs=10_000).finish()
     assert result["failure"]["kind"] == "INTERNAL"
     assert "a bug" in result["failure"]["traceback"]
 

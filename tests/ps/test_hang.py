@@ -28,7 +28,7 @@ SPEC = model_spec(DIM, ("counts",), SIZE, STATE, initial=InitializerSpec("zeros"
 WORKERS = 12
 """More than a server has threads for pushes."""
 
-SERVER_TIMEOUT = 12.0
+SERVER_TIMEOUT = 24.0
 PATIENCE = 120.0
 
 
@@ -52,9 +52,8 @@ class Servers:
         write_job(
             folder,
             servers="2",
-            durability="log",
-            log_place="peer",
-            server_timeout_seconds=SERVER_TIMEOUT,
+            durability="peer",
+            timeout_seconds=SERVER_TIMEOUT / 2,
         )
         self.processes = [start_server(folder, index, port) for index in range(2)]
         assert self.there.wait(PATIENCE)

@@ -126,7 +126,7 @@ class ServerCalls:
             identity=identity,
             patience=patience,
             cancelled=cancelled,
-            flag="--server-patience-seconds",
+            flag="four times --timeout-seconds",
         )
         self._token = token
         # Of servers by index, also of those that have left since.

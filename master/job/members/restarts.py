@@ -14,7 +14,7 @@ from shoal.proto.wire.backoff import doubled_seconds
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
-"""Far below --server-patience-seconds: workers that wait for a server do not give up."""
+"""Far below four times --timeout-seconds: workers that wait for a server do not give up."""
 
 REST_SECONDS = 300.0
 """A failure this long ago makes no pause longer."""

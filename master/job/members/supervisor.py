@@ -77,7 +77,7 @@ def after_server_death(
     """
     died = f"parameter server {member.id} died ({exited.cause})"
     begun = phase not in (Phase.STARTING, Phase.DESCRIBING)
-    if config.sync and begun and config.durability != "log" and not joins:
+    if config.sync and begun and not config.keeps_log and not joins:
         return GiveUp(
             Failure.internal(
                 f"{died}. Without a log of updates a server's death ends a job with --sync: what "

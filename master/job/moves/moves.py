@@ -151,8 +151,7 @@ class Moves:
         if self._logs_at_servers and count < 2:
             raise WireError(
                 pb.BAD_REQUEST,
-                "the servers of this job keep each other's logs of updates, which takes two. To "
-                "have one, stop the job and go on with --resume, --servers 1 and --log-place=file",
+                "the servers of this job keep each other's logs of updates, which takes two",
             )
 
     def want_servers(self, event: events.ServersWanted, now: float) -> None:

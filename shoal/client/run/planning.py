@@ -77,8 +77,8 @@ def to_ask_for(plan: Mapping[str, Any], config: JobConfig, server_gib: float) ->
     room = server_gib * GIB - PROCESS_BYTES
     # Several servers keep their logs in the memory of one another, unless told otherwise.
     log = 0 if config.sync or config.durability == "checkpoint" else config.log_mb * 1_000_000
-    alone = config.log_place != "peer" and needed <= room
-    if not alone and config.log_place != "file":
+    alone = config.durability != "peer" and needed <= room
+    if not alone and config.durability not in ("file", "disk"):
         room -= log
     if room <= 0:
         raise UserError(
@@ -87,7 +87,7 @@ def to_ask_for(plan: Mapping[str, Any], config: JobConfig, server_gib: float) ->
         )
     servers = max(1, math.ceil(needed / room))
     memory = needed / servers + PROCESS_BYTES
-    memory += log if servers > 1 and config.log_place != "file" else 0
+    memory += log if servers > 1 and config.durability not in ("file", "disk") else 0
     mib = math.ceil(memory / (1 << 20) / 64) * 64
     return {
         "servers": servers,

@@ -50,13 +50,14 @@ class DurabilityOptions:
     """The updates that a parameter server's death may cost."""
 
     durability: str = option(
-        "Protection of updates against the death of a parameter server. log: each update is also "
-        "written to --log-place before the worker is answered, so none is lost. checkpoint: "
-        "updates since the last checkpoint are lost, see --on-loss; with --sync the job ends then. "
-        "auto: log; checkpoint, with a warning, if the job can keep no log.",
+        "Protection of updates from the death of a server. All but checkpoint log each update "
+        "before the worker is answered. peer: in the memory of the next server. file: in "
+        "--job-dir, on Kubernetes on a --volume. disk: there, synced, against the death of the "
+        "machine too. log: file on one machine or with one server, else peer. checkpoint: see "
+        "--on-loss. auto: log, or checkpoint, with a warning, if there can be no log.",
         "auto",
         commands="train",
-        choices=("auto", "log", "checkpoint"),
+        choices=("auto", "log", "peer", "file", "disk", "checkpoint"),
     )
     on_loss: str = option(
         "Response to training records whose updates died with a server. retrain: they are trained "
@@ -66,14 +67,6 @@ class DurabilityOptions:
         commands="train",
         choices=("retrain", "accept", "fail"),
     )
-    log_place: str = option(
-        "Place of the log of updates. peer: the memory of the next server. file: files in "
-        "--job-dir, which survive the death of all processes; on Kubernetes they need a --volume. "
-        "auto: file on one machine and with a single server, otherwise peer.",
-        "auto",
-        commands="train",
-        choices=("auto", "peer", "file"),
-    )
     log_mb: int = option(
         "Limit in MB for the log of one server's updates. At half of it the job takes a "
         "checkpoint, which empties the log; at the limit, pushes wait for that.",
@@ -81,12 +74,16 @@ class DurabilityOptions:
         commands="train",
         least=1,
     )
-    log_fsync: bool = option(
-        "With a log in files, write each update to the disk before the worker is answered. Then "
-        "no update is lost if the machine fails, either.",
-        False,
-        commands="train",
-    )
+
+    @property
+    def keeps_log(self) -> bool:
+        """True if a log of updates is kept. For a resolved configuration."""
+        return self.durability not in ("auto", "checkpoint")
+
+    @property
+    def log_fsync(self) -> bool:
+        """True if each update is on the disk before the worker is answered."""
+        return self.durability == "disk"
 
 
 @subject
@@ -245,30 +242,13 @@ class ProcessOptions:
         600.0,
         above=0,
     )
-    heartbeat_seconds: float = option("Seconds between two heartbeats of a worker.", 1.0, above=0)
-    worker_timeout_seconds: float = option(
+    timeout_seconds: float = option(
         "Seconds without a heartbeat after which a worker counts as dead and its task goes to "
-        "another one.",
+        "another one. Twice as long without an answer, a server counts as hung, is killed and "
+        "started again. Four times as long without contact to the master, workers and servers end; "
+        "and a worker that cannot reach a server which is up is started again. A server that is "
+        "starting is waited for without limit.",
         30.0,
-        above=0,
-    )
-    server_timeout_seconds: float = option(
-        "Seconds without an answer to the master after which a parameter server counts as hung, "
-        "is killed and started again.",
-        60.0,
-        above=0,
-    )
-    master_timeout_seconds: float = option(
-        "Seconds, approximately, without contact to the master after which a worker or parameter "
-        "server ends.",
-        120.0,
-        above=0,
-    )
-    server_patience_seconds: float = option(
-        "Seconds that a worker tries to reach a parameter server which, for all the master knows, "
-        "is up; then the worker is started again. A server that is starting is waited for "
-        "without this limit.",
-        120.0,
         above=0,
     )
     serve_metrics: bool = option(
@@ -292,3 +272,28 @@ class ProcessOptions:
         300.0,
         above=0,
     )
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Seconds between two heartbeats of a worker."""
+        return min(1.0, self.timeout_seconds / 10)
+
+    @property
+    def worker_timeout_seconds(self) -> float:
+        """Seconds without a heartbeat after which a worker counts as dead."""
+        return self.timeout_seconds
+
+    @property
+    def server_timeout_seconds(self) -> float:
+        """Seconds without an answer to the master after which a server counts as hung."""
+        return 2 * self.timeout_seconds
+
+    @property
+    def master_timeout_seconds(self) -> float:
+        """Seconds without contact to the master after which a worker or server ends."""
+        return 4 * self.timeout_seconds
+
+    @property
+    def server_patience_seconds(self) -> float:
+        """Seconds for which a worker tries to reach a server that is up."""
+        return 4 * self.timeout_seconds

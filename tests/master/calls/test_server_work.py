@@ -104,7 +104,7 @@ class Taker:
 @pytest.fixture
 def held():
     """With --sync and logs at servers: a job, its checkpoints, and a move that is ordered."""
-    world = World(servers="2", sync=True, durability="log", log_place="peer")
+    world = World(servers="2", sync=True, durability="peer")
     shared = SharedJob(world.job, clock=lambda: 2.0, commit=lambda _: None)
     work = ServerWork(shared, threading.Event())
     work._mover, work._taker = Mover(), Taker()

@@ -52,7 +52,7 @@ def test_a_dead_worker_stops_counting_at_once_and_its_successor_starts_at_the_sl
 
 
 def test_a_silent_worker_counts_until_it_is_taken_for_dead():
-    job = two_in_training(worker_timeout_seconds=30.0)
+    job = two_in_training(timeout_seconds=30.0)
     assert job.clock_reported(w(0), 0, 3, 25.0).slowest == 0
     job.tick(30.9)
     assert job.clock_reported(w(0), 0, 3, 30.9).slowest == 0

@@ -168,7 +168,7 @@ def test_a_late_heartbeat_does_not_make_a_worker_drop_its_next_task():
 
 
 def test_silence_while_the_master_itself_stood_still_is_nobodys():
-    job = begun(TRAINING, workers="2", worker_timeout_seconds=30.0, server_timeout_seconds=60.0)
+    job = begun(TRAINING, workers="2", timeout_seconds=30.0)
     take(job, w(0), now=5.0)
     job.task_wanted(w(1), 0, 8.0)
     job.members.servers[ServerId(0)].answered = 9.0

@@ -40,7 +40,7 @@ TRAINING = DataDescribed(training=(Source("t", 20),))
 
 
 def test_a_hung_server_is_killed_once_and_started_again():
-    job = begun(TRAINING, servers="2", server_timeout_seconds=60.0)
+    job = begun(TRAINING, servers="2", timeout_seconds=30.0)
     job.members.servers[ServerId(1)].answered = 40.0
     job.members.servers[ServerId(0)].answered = 100.0
     job.members.workers[w(0)].last_seen = 100.0

@@ -56,7 +56,7 @@ def test_a_dead_workers_rest_is_requeued_after_the_fence_and_it_is_started_again
 
 
 def test_a_silent_worker_is_killed_and_fenced_at_exactly_the_timeout():
-    job = begun(TRAINING, workers="2", worker_timeout_seconds=30.0)
+    job = begun(TRAINING, workers="2", timeout_seconds=30.0)
     take(job, w(0), now=5.0)
     job.task_wanted(w(1), 0, 20.0)
     job.tick(35.0)

@@ -25,7 +25,7 @@ LOG = {"durability": "log", "checkpoint_steps": 10}
     [
         ({}, ""),
         (
-            LOG | {"servers": "2", "log_place": "peer"},
+            LOG | {"servers": "2", "durability": "peer"},
             "it was in the memory of the servers, which are gone",
         ),
         (LOG, "there is none in the job folder"),
@@ -39,7 +39,7 @@ def test_why_there_is_nothing_to_be_done_again(tmp_path, changes, why):
 
 def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):
     folder = JobFolder(tmp_path)
-    configured = config(workers="1", servers="2", log_place="peer", **LOG)
+    configured = config(workers="1", servers="2", **LOG | {"durability": "peer"})
     with closing(Journal(folder.journal, configured)) as journal:
         job = journal.restore()
         register(job, DataDescribed(training=(Source("t", 40),)))
@@ -60,7 +60,7 @@ def test_what_was_in_the_memory_of_several_servers_is_counted_as_lost(tmp_path):
 def test_a_log_of_an_earlier_course_is_left_alone_when_the_job_is_resumed_once_more(tmp_path):
     """A job resumed ends before all its servers have registered: the log is that of before."""
     folder = JobFolder(tmp_path)
-    configured = config(workers="1", servers="2", log_place="peer", **LOG)
+    configured = config(workers="1", servers="2", **LOG | {"durability": "peer"})
     with closing(Journal(folder.journal, configured)) as journal:
         job = journal.restore()
         register(job, DataDescribed(training=(Source("t", 40),)))

@@ -236,12 +236,12 @@ def test_a_server_that_takes_calls_of_one_kind_is_not_sent_those_of_another(serv
 
 def test_the_patience_is_bounded_and_the_error_names_server_and_flag(server, circuit):
     server.start()
-    one = circuit(server, patience=0.3, flag="--server-patience-seconds")
+    one = circuit(server, patience=0.3, flag="four times --timeout-seconds")
     server.stop()
     with pytest.raises(ServerAwayError) as caught:
         one.call(methods.PULL, b"")
     assert "parameter server 3 has been out of reach for" in str(caught.value)
-    assert "--server-patience-seconds (0.3)" in str(caught.value)
+    assert "four times --timeout-seconds (0.3)" in str(caught.value)
     assert caught.value.server == 3
 
 

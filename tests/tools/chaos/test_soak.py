@@ -19,7 +19,7 @@ soak = pytest.importorskip("benchmarks.soak_draw")
 run = pytest.importorskip("benchmarks.soak")
 
 SEEDS = range(1, 41)
-DEFAULTS = {"durability": "log", "log_place": "auto", "on_loss": "retrain"}
+DEFAULTS = {"durability": "log", "on_loss": "retrain"}
 
 
 def restores_slowly(fault):
@@ -55,7 +55,7 @@ def test_every_kind_of_fault_and_every_durability_is_drawn():
     kinds, jobs, days, traits = (Counter() for _ in range(4))
     for seed in range(200):
         config = soak.configuration(seed, Path("jobs"))
-        jobs[config.durability, config.log_place, config.on_loss, config.servers] += 1
+        jobs[config.durability, config.on_loss, config.servers] += 1
         days[soak.days_of(seed)] += 1
         told = config.table, config.sync and config.grads_to_wait, config.evaluation_workers
         traits[told, config.model_def] += 1

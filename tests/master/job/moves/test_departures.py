@@ -101,7 +101,7 @@ def test_a_server_gives_its_rows_away_leaves_and_gets_its_share_again():
     ("changes", "server", "seconds"),
     [
         pytest.param({}, 0, GRACE, id="the first one"),
-        pytest.param({"durability": "log", "log_place": "peer"}, 1, GRACE, id="logs at servers"),
+        pytest.param({"durability": "peer"}, 1, GRACE, id="logs at servers"),
         pytest.param({}, 1, 0.0, id="no time"),
     ],
 )

@@ -127,7 +127,7 @@ def test_any_server_but_one_can_leave_where_logs_are_in_files():
 
 
 def test_logs_at_servers_are_none_from_a_move_until_a_checkpoint_is_complete():
-    world = World(servers="4", durability="log", log_place="peer")
+    world = World(servers="4", durability="peer")
     job = world.job
 
     def holders():
@@ -153,7 +153,7 @@ def test_logs_at_servers_are_none_from_a_move_until_a_checkpoint_is_complete():
 
 
 def test_the_last_servers_leave_and_come_again_as_other_incarnations():
-    world = World(servers="2", durability="log", log_place="peer")
+    world = World(servers="2", durability="peer")
     world.moved(4)
     made = world.moved(3)
     assert made == [TerminateProcess(Start(ServerId(3), 0))]
@@ -170,7 +170,7 @@ def test_the_last_servers_leave_and_come_again_as_other_incarnations():
 
 
 def test_a_move_that_fails_is_tried_again_and_given_up_in_the_end():
-    world = World(worker_timeout_seconds=1000, server_timeout_seconds=1000)
+    world = World(timeout_seconds=1000)
     table, now = world.wanted(2), 2.0
     for attempt in range(1, 6):
         assert world.job.on(events.MoveBegun(table), now) == attempt
