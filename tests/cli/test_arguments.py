@@ -29,6 +29,8 @@ FORMS = {
     ),
     "workers": ("2", 2),
     "servers": ("2", 2),
+    "row_cache": ("64", 64),
+    "volcano": ("2", 2),
     "restore_from": ("model", pathlib.Path("model"), RESULT),
     "continue_from": ("jobs", pathlib.Path("jobs"), RESULT),
 }
