@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.data import open_reader, ranges
 from shoal.master.job.events import TaskReported
 from shoal.master.journal.reading import read

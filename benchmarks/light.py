@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.base import log
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.found.processes import kill_job, process_of
 from shoal.config.job import JobConfig
 from shoal.master.__main__ import run_job

@@ -42,7 +42,7 @@ from benchmarks.soak_draw import (
     kinds_of,
     write_days,
 )
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.cli.chaos import lines_of
 from shoal.client.show.display import LineDisplay
 from shoal.config.job import JobConfig

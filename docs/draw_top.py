@@ -22,7 +22,7 @@ from draw_demo import COLUMNS, FORMAT
 from rich.console import Console
 from rich.text import Text
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.ask.local_jobs import LocalJob
 from shoal.client.ask.watching import ASK_SECONDS
 from shoal.client.show.top import Seen, page

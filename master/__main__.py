@@ -20,10 +20,11 @@ from pathlib import Path
 import click
 import grpc
 
-from shoal.base import log, temporary
-from shoal.base.job_folder import JobFolder
+from shoal.base import log
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 from shoal.base.thinned import ThinnedFile
-from shoal.base.wholefile import write_json
 from shoal.config.job import JobConfig
 from shoal.errors import (
     EXIT_INTERRUPTED,

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.job_logs import log_of
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.job_logs import log_of
 from shoal.cluster.certificates import certified_servers, certified_workers
 from shoal.errors import UserError
 from shoal.master.calls.found_ids import FoundIds

@@ -15,8 +15,8 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_text
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_text
 from shoal.cluster.api import CALL_SECONDS
 from shoal.cluster.manifests import JOB_LABEL, ROLE_LABEL
 from shoal.config.job import JobConfig

@@ -25,8 +25,9 @@ from pathlib import Path
 import click
 from kubernetes import client
 
-from shoal.base import job_logs, log
-from shoal.base.job_folder import JobFolder
+from shoal.base import log
+from shoal.base.disk import job_logs
+from shoal.base.disk.job_folder import JobFolder
 from shoal.base.thinned import ThinnedFile
 from shoal.cluster import certificates, manifests
 from shoal.cluster.api import GRPC_PROBES_SINCE, connect_from_pod, version_of

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from shoal.base import log
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.base.signals import on_signal
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, StorageError, UserError

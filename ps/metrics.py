@@ -14,7 +14,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.metrics.calls import Calls
 from shoal.metrics.families import gauges, histogram, one_of

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NoReturn
 
+from shoal.base.modules.stacks import process_stacks
 from shoal.base.process_memory import memory_limit, resident_bytes
-from shoal.base.stacks import process_stacks
 from shoal.metrics.durations import BOUNDS
 from shoal.native.answering import Answerer
 from shoal.proto import faults, methods

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.base.by_value import FEATURES, PICKLE, Kept, Parts, classes_of, python_version
-from shoal.base.job_folder import JobFolder
-from shoal.base.libraries import library
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.modules.by_value import FEATURES, PICKLE, Kept, Parts, classes_of, python_version
+from shoal.base.modules.libraries import library
 from shoal.base.words import near, shown
 from shoal.errors import UserError
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.libraries import library
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import reading
 from shoal.base.metrics_columns import TYPES
-from shoal.base.wholefile import reading
+from shoal.base.modules.libraries import library
 from shoal.errors import (
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.found.processes import kill_job
 from shoal.config.job import JobConfig
 from shoal.proto.channels import rpc

@@ -15,7 +15,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.metrics.durations import Durations
 from shoal.metrics.families import counters, one_of

@@ -42,7 +42,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.model_zoo.criteo import prepare as stream
 from shoal.proto import methods

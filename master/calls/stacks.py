@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from shoal.base.stacks import process_stacks
+from shoal.base.modules.stacks import process_stacks
 from shoal.base.words import counted
 from shoal.master.calls.servers import Place, ServerConnections
 from shoal.master.job.job import Job

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.master.job.checkpoints.checkpoints import Checkpoints
 from shoal.master.job.job import Job

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shoal.base.disk.wholefile import replacing
 from shoal.base.metrics_columns import TYPES
-from shoal.base.wholefile import replacing
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 
 METRIC = "val_"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.base.wholefile import write_json
+from shoal.base.disk.wholefile import write_json
 from shoal.config.job import JobConfig, fields_of
 from shoal.config.model_params import params_of
 from shoal.errors import UserError

@@ -12,7 +12,7 @@ from collections import deque
 from functools import partial
 from typing import Any, Self
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig, fields_of
 from shoal.master.figures.metrics_file import MetricsFile, write_parquet
 from shoal.master.figures.mlflow_run import MlflowRun

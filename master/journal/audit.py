@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError
 from shoal.master.job import events
 from shoal.master.job.members.members import ProcessState, WorkerMember

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.base.wholefile import remove_partial, replacing, sync
+from shoal.base.disk.wholefile import remove_partial, replacing, sync
 from shoal.config.job import RESUMABLE, RESUMABLE_IMAGES, JobConfig
 from shoal.errors import FULL, Error, UserError
 from shoal.master.job.events import CheckpointBegun, Resumed

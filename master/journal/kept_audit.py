@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.errors import EXIT_USER_ERROR, UserError
 
 

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints import folders
 from shoal.config.job import JobConfig
 from shoal.files.storage import open_storage

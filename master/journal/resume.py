@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name, numbers, remove
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.newest import newest_good

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import xxhash
 
-from shoal.base.wholefile import reading, replacing, sync
+from shoal.base.disk.wholefile import reading, replacing, sync
 from shoal.errors import UserError
 from shoal.master.journal.events import Entry
 from shoal.master.journal.records import (

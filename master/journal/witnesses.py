@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints import folders
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.config.job import JobConfig

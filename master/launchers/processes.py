@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.base import temporary
 from shoal.base.command_lines import command_lines
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 from shoal.master.job.members.launcher import Exited, Launcher, LauncherEvent, Started
 from shoal.master.work.ids import Start
 from shoal.proto import faults

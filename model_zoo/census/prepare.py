@@ -14,7 +14,7 @@ import io
 import random
 from pathlib import Path
 
-from shoal.base.wholefile import replacing
+from shoal.base.disk.wholefile import replacing
 from shoal.errors import UserError
 from shoal.model_zoo.wheels import command, file_of_package
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.base.wholefile import replacing, write_text
+from shoal.base.disk.wholefile import replacing, write_text
 
 DENSE, CATEGORICAL = 13, 26
 BATCH = 4096

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.base.wholefile import replacing
+from shoal.base.disk.wholefile import replacing
 from shoal.model_zoo.wheels import command, file_of_package
 
 PACKAGE = "scikit-learn==1.5.2"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from shoal.base.wholefile import write_text
+from shoal.base.disk.wholefile import write_text
 from shoal.model_zoo.wheels import command, file_of_package
 
 PACKAGE = "scikit-learn==1.5.2"

@@ -23,7 +23,7 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.base.wholefile import replacing, write_json
+from shoal.base.disk.wholefile import replacing, write_json
 from shoal.errors import EXIT_USER_ERROR, UserError
 from shoal.model_zoo.movielens.archives import Archive, load
 

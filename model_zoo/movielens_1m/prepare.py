@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.base.wholefile import replacing
+from shoal.base.disk.wholefile import replacing
 from shoal.errors import UserError
 from shoal.model_zoo import wheels
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from shoal.base.wholefile import sync
+from shoal.base.disk.wholefile import sync
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.update_log.records import BASE, ENTRY, Damage, Record, read_records, record
 from shoal.ps.update_log.sinks import (

@@ -1,11 +1,15 @@
-"""The entries of a log that are of a move of slots, done again (moving.py)."""
+"""Entries of a log that are done again: those of a move of slots, and an end in the middle."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy.typing as npt
 
+from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.wire import frames
 from shoal.ps import moved_rows
@@ -13,7 +17,34 @@ from shoal.ps.model.pending import PendingGradients
 from shoal.ps.model.pushes import PushRegister
 from shoal.ps.model.tables import ServerModel
 from shoal.ps.moved_dense import ComingSlices, elements_in
-from shoal.ps.update_log.again import whole
+
+logger = logging.getLogger(__name__)
+
+
+class HalfAppliedError(Error):
+    """A push of the log was applied in part: the model is of no use. at: its place in the log."""
+
+    def __init__(self, at: int, why: str) -> None:
+        super().__init__(at, why)
+        self.at = at
+        self.why = why
+
+
+@contextmanager
+def whole(at: int, entry: pb.LogEntry, frame: bytes | memoryview) -> Iterator[None]:
+    """Apply an entry. Raises HalfAppliedError for whatever is raised."""
+    try:
+        yield
+    except Exception as error:
+        logger.exception("an entry of the log was applied in part")
+        why = f"{name_of(entry, frame)} cannot be done again: {error!r}"
+        raise HalfAppliedError(at, why) from error
+
+
+def name_of(entry: pb.LogEntry, frame: bytes | memoryview) -> str:
+    """An entry in words."""
+    what = "move" if entry.move else "sweep" if entry.sweep else "update"
+    return f"the {what} of step {entry.step} ({len(frame):,} bytes)"
 
 
 class Coming:

@@ -28,7 +28,7 @@ from typing import BinaryIO
 import xxhash
 from google.protobuf.message import Message
 
-from shoal.base.wholefile import reading
+from shoal.base.disk.wholefile import reading
 
 BASE, ENTRY = b"SHLB", b"SHLE"
 

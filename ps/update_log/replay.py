@@ -27,8 +27,7 @@ from shoal.ps.model.pushes import PushRegister
 from shoal.ps.model.tables import ServerModel
 from shoal.ps.model.unpack import exactly, unpack
 from shoal.ps.saved.progress import Progress
-from shoal.ps.update_log.again import HalfAppliedError, name_of, whole
-from shoal.ps.update_log.moved_again import Coming, moved_again
+from shoal.ps.update_log.moved_again import Coming, HalfAppliedError, moved_again, name_of, whole
 from shoal.ps.update_log.sinks import (
     Entries,
     Gap,

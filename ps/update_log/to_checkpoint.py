@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.base import log
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import Attempt, Checkpoint, folder_name
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.config.job import JobConfig

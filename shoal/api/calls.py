@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.api.jobs import Job
-from shoal.base.by_value import FILES, LABEL, MODEL_DEF, MODULE, WEIGHTS
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.modules.by_value import FILES, LABEL, MODEL_DEF, MODULE, WEIGHTS
 from shoal.client import by_value
 from shoal.client.found.claim import numbered
 from shoal.client.found.following import Interruptions

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.api.calls import AnyPath, in_python_words, succeeded
 from shoal.api.jobs import Job, Run
-from shoal.base.job_folder import JOBS, JobFolder
-from shoal.base.libraries import library
+from shoal.base.disk.job_folder import JOBS, JobFolder
+from shoal.base.modules.libraries import library
 from shoal.base.words import near
 from shoal.client.ask.compare import METRIC, Compared, compared, differing_flags, jobs_of
 from shoal.client.ask.local_jobs import LocalJob, jobs_in, kept

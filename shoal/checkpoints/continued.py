@@ -9,7 +9,7 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterable
 
-from shoal.base.job_folder import CHECKPOINTS
+from shoal.base.disk.job_folder import CHECKPOINTS
 from shoal.checkpoints.folders import Checkpoint, folder_name, names_one
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import CheckpointError

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, cast
 
-from shoal.base.wholefile import sync
+from shoal.base.disk.wholefile import sync
 from shoal.errors import UserError
 from shoal.files.storage import RemoteStorage, Storage, open_storage
 

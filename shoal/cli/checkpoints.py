@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.base.job_folder import JobFolder, meant_folder
-from shoal.base.wholefile import replacing
+from shoal.base.disk.job_folder import JobFolder, meant_folder
+from shoal.base.disk.wholefile import replacing
 from shoal.client.show.plain import echo
 from shoal.config.job import JobConfig
 from shoal.errors import EXIT_JOB_FAILED, EXIT_USER_ERROR, UserError, without_secrets

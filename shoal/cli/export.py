@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from shoal.base.job_folder import JobFolder, meant_folder
+from shoal.base.disk.job_folder import JobFolder, meant_folder
 from shoal.base.words import near
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.base.words import counted
 from shoal.cli import listing, threads
 from shoal.cli.explain import explain

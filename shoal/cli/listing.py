@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shoal.base.job_folder import JOBS
+from shoal.base.disk.job_folder import JOBS
 from shoal.cli.finding import command, console_here
 from shoal.client.finding import found
 from shoal.client.show.plain import echo

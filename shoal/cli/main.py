@@ -14,7 +14,7 @@ from typing import Any
 import click
 import click.core
 
-from shoal.base.job_folder import JobFolder, meant_folder
+from shoal.base.disk.job_folder import JobFolder, meant_folder
 from shoal.cli import jobs
 from shoal.cli.analyze import analyze
 from shoal.cli.chaos import chaos_options, counting

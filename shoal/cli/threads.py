@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from shoal.base.job_folder import shown_path
+from shoal.base.disk.job_folder import shown_path
 from shoal.cli.finding import ROLES, command, console_here
 from shoal.client.finding import found
 from shoal.client.show.plain import echo

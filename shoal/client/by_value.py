@@ -1,8 +1,8 @@
 """A model that a Python program gives by value becomes a module that workers load.
 
 Owns what may be given, and the writing. What workers make of it is worker/code/by_value.py's, the
-form base/by_value.py's. An object of Keras exists only where its owner has imported Keras, so
-nothing here imports it.
+form base/modules/by_value.py's. An object of Keras exists only where its owner has imported Keras,
+so nothing here imports it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, ClassVar
 
-from shoal.base.by_value import (
+from shoal.base.modules.by_value import (
     MODEL,
     MODULE,
     PICKLE,
@@ -30,7 +30,7 @@ from shoal.base.by_value import (
     named_code,
     python_version,
 )
-from shoal.base.user_module import VALUES
+from shoal.base.modules.user_module import VALUES
 from shoal.config.signatures import BY_VALUE
 from shoal.errors import UserError
 

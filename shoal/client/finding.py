@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shoal.errors import UserError
 
 if TYPE_CHECKING:
-    from shoal.base.job_folder import JobFolder
+    from shoal.base.disk.job_folder import JobFolder
     from shoal.client.ask.cluster_jobs import ClusterJob
     from shoal.client.ask.running_job import RunningJob
     from shoal.config.job import JobConfig

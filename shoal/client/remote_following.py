@@ -10,8 +10,8 @@ import time
 
 from kubernetes import client
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_text
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_text
 from shoal.base.words import one_line
 from shoal.client.found.following import CALL_SECONDS, POLL_SECONDS, STOP_SECONDS, Interruptions
 from shoal.client.show.display import Display

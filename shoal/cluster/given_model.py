@@ -1,6 +1,6 @@
 """A model that a program gave by value, on its way to the workers' pods: a ConfigMap of its own.
 
-base/by_value.py has the files. A ConfigMap holds a MiB, so a larger model is refused.
+base/modules/by_value.py has the files. A ConfigMap holds a MiB, so a larger model is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shoal.base.by_value import FILES, MODULE
+from shoal.base.modules.by_value import FILES, MODULE
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 

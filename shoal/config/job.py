@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.base.wholefile import reading
+from shoal.base.disk.wholefile import reading
 from shoal.config import checks as config_checks
 from shoal.config.groups import data_format
 from shoal.config.groups.kubernetes import PATHS

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.base.by_value import FEATURES, LABEL
+from shoal.base.modules.by_value import FEATURES, LABEL
 from shoal.base.words import counted, size
 from shoal.errors import UserError
 

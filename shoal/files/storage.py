@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from shoal.base.wholefile import reading, require_regular, sync
+from shoal.base.disk.wholefile import reading, require_regular, sync
 from shoal.config.url_variables import Filled, fill
 from shoal.errors import UserError, without_secrets
 

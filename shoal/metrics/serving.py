@@ -14,7 +14,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.cluster.metrics import TOKEN_FILE
 from shoal.cluster.ports import METRICS_PORT
 from shoal.config.job import JobConfig

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 
 JOB, ROLE, INDEX = "shoal_job", "shoal_role", "shoal_index"
 """Labels that Prometheus gives to all that it reads from one process."""

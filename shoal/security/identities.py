@@ -12,9 +12,9 @@ import os
 import shutil
 from pathlib import Path
 
-from shoal.base import temporary
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import replacing
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import replacing
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto.identity import (

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from shoal.base import temporary
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
 from shoal.errors import UserError
 from shoal.seed.kinds import DEFAULTS, IMPORTS, LATER, SERVING, TRAINING, seed_name
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from shoal.base import log
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from tests.ps.processes import write_job
 
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name
 from shoal.client.run.beginning import with_beginning
 from shoal.config.job import JobConfig

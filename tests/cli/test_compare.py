@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import shoal
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.cli.main import main
 from shoal.cluster.manifests import RESULT_FILE, labels
 from shoal.config.job import JobConfig

@@ -8,7 +8,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.base.words import counted
 from shoal.client.show import display, notebook
 from shoal.client.show.console import PlainConsole

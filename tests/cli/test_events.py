@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.cli.main import main
 from shoal.client.show.display import LineDisplay
 from shoal.client.show.events import EventLines

@@ -8,7 +8,7 @@ import os
 import pytest
 from click.testing import CliRunner
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.cli.main import main
 from shoal.client.run import local as client
 from shoal.client.run.beginning import with_beginning

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint
 from shoal.checkpoints.trained import Trained, TrainedList, write_trained
 from shoal.client.run.beginning import with_beginning

@@ -7,8 +7,8 @@ import tempfile
 import pytest
 from click.testing import CliRunner
 
-from shoal.base import temporary
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
 from shoal.cli.main import main
 from shoal.client.run.local import run_job
 from shoal.client.show.display import Display

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from kubernetes import client
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.ask.cluster_jobs import _without_result
 from shoal.client.cluster_listing import pod_lines, pods_table, state_of
 from shoal.client.run.remote import follow_job

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.cli.main import main
 from shoal.config.job import JobConfig
 

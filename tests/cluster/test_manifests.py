@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from shoal.base import by_value
+from shoal.base.modules import by_value
 from shoal.cli.main import main
 from shoal.cluster import certificates, given_model, manifests
 from shoal.cluster.data_loss import loss_warnings

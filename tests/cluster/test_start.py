@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.__main__ import RunningError

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name, numbers
 from shoal.checkpoints.formats.manifests import MANIFEST
 from shoal.client.found.processes import job_processes, kill_job

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pyarrow import csv
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints import contents
 from shoal.checkpoints.newest import checkpoint_at
 from tests.jobs.results import COUNTING, applied, model

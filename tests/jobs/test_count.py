@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.tools.chaos.count import Part, compare
 from shoal.tools.chaos.count_job import INPUT, read_input
 from tests.jobs.running import arguments_of, audited, completed

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base import temporary
+from shoal.base.disk import temporary
 from shoal.client.found.processes import job_processes
 from tests.jobs.running import PATIENCE, RunningJob, arguments_of, until
 

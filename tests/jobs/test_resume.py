@@ -7,7 +7,7 @@ import re
 import pytest
 
 import shoal
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import folder_name
 from shoal.proto import faults
 from tests.jobs.results import SERIAL, applied

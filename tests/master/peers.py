@@ -24,7 +24,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.master.work.ids import Start
 from shoal.proto import methods

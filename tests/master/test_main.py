@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base import temporary
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 from shoal.client.found.claim import reclaimed
 from shoal.errors import (
     EXIT_INTERRUPTED,

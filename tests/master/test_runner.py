@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 from shoal.master.job.events import WorkersWanted
 from shoal.master.job.job import Job
 from shoal.master.job.members.launcher import Started

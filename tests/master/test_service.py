@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.job_logs import keep_log
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.job_logs import keep_log
 from shoal.master import client_service, service
 from shoal.master.job.events import GradientsLeftOut, PipelineDeepened, WorkerWaits
 from shoal.master.job.view.status import status_message

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from shoal.base import temporary
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto.identity import Caller, Identity, IdentityError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.found.processes import job_processes, kill_job
 from shoal.errors import UserError
 from shoal.seed import pool, starting

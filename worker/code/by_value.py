@@ -19,7 +19,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.base.by_value import (
+from shoal.base.modules.by_value import (
     FEATURES,
     LABEL,
     MODEL,

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.module_texts import place_of
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.modules.module_texts import place_of
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import keras
 
-from shoal.base.user_module import (
+from shoal.base.modules.user_module import (
     MODULE_FUNCTIONS,
     NEEDED,
     OPTIONAL,

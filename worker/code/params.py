@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from shoal.base.user_module import VALUES
+from shoal.base.modules.user_module import VALUES
 from shoal.config.model_params import ARGUMENTS, FLAG, GIVEN, refusal
 from shoal.errors import UserError
 

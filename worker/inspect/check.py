@@ -23,7 +23,7 @@ import click
 import numpy as np
 
 from shoal.base.garbage import lasting_imports
-from shoal.base.tracebacks import own_lines
+from shoal.base.modules.tracebacks import own_lines
 from shoal.base.words import counted
 from shoal.config.job import JobConfig
 from shoal.config.table_options import told_options

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.base.wholefile import remove_partial, replacing, write_json
+from shoal.base.disk.wholefile import remove_partial, replacing, write_json
 from shoal.checkpoints.outputs import check_output, check_replaced, try_output
 from shoal.checkpoints.places import LocalPlace
 from shoal.config.job import JobConfig

@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from shoal.base.wholefile import replacing
+from shoal.base.disk.wholefile import replacing
 from shoal.errors import UserError
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from shoal.base.stacks import process_stacks
+from shoal.base.modules.stacks import process_stacks
 from shoal.proto import shoal_pb2 as pb
 
 logger = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from shoal.base.stacks import thread_frames
-from shoal.base.tracebacks import is_library
+from shoal.base.modules.stacks import thread_frames
+from shoal.base.modules.tracebacks import is_library
 from shoal.proto import shoal_pb2 as pb
 
 FIRST_FACTOR = 3.0

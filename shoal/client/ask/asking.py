@@ -5,7 +5,7 @@ Each raises UserError if the master does not run, does not answer, or refuses.
 
 from __future__ import annotations
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.ask.running_job import RunningJob
 from shoal.config.job import JobConfig
 from shoal.errors import UserError

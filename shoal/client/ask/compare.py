@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from shoal.base.job_folder import JOBS, JobFolder, shown_path
+from shoal.base.disk.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
 from shoal.client.ask.local_jobs import LocalJob, kept
 from shoal.client.show.course import Best, larger_is_better

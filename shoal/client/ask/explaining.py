@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from shoal.base.job_folder import shown_path
+from shoal.base.disk.job_folder import shown_path
 from shoal.base.words import counted, duration
 from shoal.client.ask.asking import find_id
 from shoal.client.ask.running_job import RunningJob

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from shoal.base.job_folder import JOBS, JobFolder, shown_path
-from shoal.base.job_logs import log_of, logs_of
+from shoal.base.disk.job_folder import JOBS, JobFolder, shown_path
+from shoal.base.disk.job_logs import log_of, logs_of
 from shoal.base.thinned import ThinnedFile
 from shoal.client.ask.running_job import LOG_LINES, RunningJob, Seen, log_order
 from shoal.client.found.claim import master_process, resume_command

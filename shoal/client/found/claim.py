@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.base import temporary
-from shoal.base.job_folder import JobFolder, meant_folder, shown_path
-from shoal.base.wholefile import write_text
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder, meant_folder, shown_path
+from shoal.base.disk.wholefile import write_text
 from shoal.checkpoints.outputs import check_output, check_removable
 from shoal.client.found.processes import job_processes
 from shoal.config.groups.kubernetes import PATHS

@@ -10,7 +10,7 @@ import os
 import shlex
 from pathlib import Path
 
-from shoal.base.job_folder import JOBS, JobFolder, shown_path
+from shoal.base.disk.job_folder import JOBS, JobFolder, shown_path
 from shoal.base.words import near
 from shoal.client.ask.local_jobs import LocalJob, find
 from shoal.config.job import JobConfig

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import shoal
-from shoal.base.user_module import (
+from shoal.base.modules.user_module import (
     MODULE_FUNCTIONS,
     NEEDED,
     OPTIONAL,

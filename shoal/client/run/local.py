@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.base import temporary
-from shoal.base.job_folder import JobFolder
-from shoal.base.module_texts import changed
+from shoal.base.disk import temporary
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.modules.module_texts import changed
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.client.ask.local_jobs import LocalJob
 from shoal.client.found.claim import claimed, reclaimed, take_in

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json, write_text
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json, write_text
 from shoal.client.found.claim import claimed, keep_given
 from shoal.client.found.following import Interruptions
 from shoal.client.remote_following import Following

@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.found.claim import reopened
 from shoal.client.run.remote import follow_job
 from shoal.client.show.display import Display

@@ -14,7 +14,7 @@ import shlex
 from pathlib import Path
 from types import TracebackType
 
-from shoal.base.job_folder import CHECKPOINTS, JobFolder, shown_path
+from shoal.base.disk.job_folder import CHECKPOINTS, JobFolder, shown_path
 from shoal.client.ask.local_jobs import LocalJob
 from shoal.client.found.claim import is_locked
 from shoal.client.run.checks import check_model

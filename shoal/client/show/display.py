@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from shoal.base.job_folder import JobFolder, shown_path
+from shoal.base.disk.job_folder import JobFolder, shown_path
 from shoal.base.words import counted
 from shoal.client.show.course import Course
 from shoal.client.show.drawn import block, status_text

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.show.display import Display, WrappedDisplay, new_messages
 from shoal.config.job import JobConfig
 from shoal.errors import UserError

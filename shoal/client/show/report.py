@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.base.job_folder import JobFolder, shown_path
-from shoal.base.tracebacks import own_lines
+from shoal.base.disk.job_folder import JobFolder, shown_path
+from shoal.base.modules.tracebacks import own_lines
 from shoal.base.words import counted
 from shoal.client.found.claim import resume_command
 from shoal.client.show.console import PlainConsole

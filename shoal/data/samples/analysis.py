@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from shoal.base.wholefile import write_json
+from shoal.base.disk.wholefile import write_json
 from shoal.data.columns import ListColumn, as_columns
 from shoal.data.reader import CHUNK_ROWS, DataReader
 from shoal.data.samples.sketches import DistinctCounter, FrequentValues, QuantileSketch, mixed

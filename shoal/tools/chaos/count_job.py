@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import shoal.tools.counting
-from shoal.base.wholefile import replacing
+from shoal.base.disk.wholefile import replacing
 from shoal.config.table_options import table_options
 from shoal.errors import UserError
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal.base.temporary import PREFIX, takes_sockets
+from shoal.base.disk.temporary import PREFIX, takes_sockets
 from shoal.errors import UserError
 from shoal.proto.faults import relay_file, target_file
 from shoal.proto.wire.transport import arrays_address, open_socket

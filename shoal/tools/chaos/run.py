@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import shoal.tools.counting
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.found.following import Interruptions
 from shoal.client.run.local import resume_job, run_job
 from shoal.client.show.display import Display

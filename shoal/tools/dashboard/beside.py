@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.ask.running_job import RunningJob
 from shoal.client.finding import job_of
 from shoal.client.show.display import Display, WrappedDisplay

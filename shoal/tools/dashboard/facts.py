@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shoal.base.tracebacks import own_lines
+from shoal.base.modules.tracebacks import own_lines
 from shoal.client.show.course import Course as Pace
 from shoal.client.show.drawn import ENDED
 from shoal.client.show.stages import bound_and_step, shares

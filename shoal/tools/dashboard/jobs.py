@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from shoal.base.job_folder import JOBS
+from shoal.base.disk.job_folder import JOBS
 from shoal.client.ask.local_jobs import LocalJob, jobs_in
 from shoal.client.ask.running_job import RunningJob
 from shoal.errors import UserError

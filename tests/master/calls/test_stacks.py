@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from shoal.base.stacks import process_stacks
+from shoal.base.modules.stacks import process_stacks
 from shoal.master.calls.stacks import Stacks
 from shoal.master.job.events import JobBegun
 from shoal.master.job.job import Job

@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.master.figures.mlflow_run import MlflowRun
 from shoal.master.figures.recorder import Recorder, pause
 from shoal.master.figures.tensorboard import _Uploads

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.master.job.events import CheckpointBegun, CheckpointFixed, CheckpointTaken, Taken
 from shoal.master.job.members.launcher import Waiting
 from shoal.master.journal import journal as journals

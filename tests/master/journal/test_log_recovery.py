@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import folder_name
 from shoal.master.job.events import CheckpointsFound, JobBegun, ServerRegistered, Taken
 from shoal.master.journal.audit import audit

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 from shoal.errors import UserError
 from shoal.master.job.events import JobBegun
 from shoal.master.journal import journal as journals

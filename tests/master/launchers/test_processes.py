@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 from shoal.master.job.members.launcher import Exited, Started
 from shoal.master.launchers.processes import ProcessLauncher, shoal_command
 from shoal.master.work.ids import ServerId, Start, WorkerId

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.tools.chaos.count_job import read_input
 from shoal.tools.chaos.faults import Hang, Kill, Target, When
 from shoal.tools.chaos.run import Outcome

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.show.display import Display
 from shoal.config.job import JobConfig
 from shoal.tools.dashboard import beside

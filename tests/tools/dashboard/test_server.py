@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from tests.tools.dashboard.conftest import EVIL, LONG
 from tests.tools.dashboard.dashboards import Dashboard
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from shoal.base.job_folder import JobFolder
+from shoal.base.disk.job_folder import JobFolder
 from shoal.client.ask.local_jobs import LocalJob
 from shoal.tools.dashboard.watch import Watch
 from tests.waiting import until

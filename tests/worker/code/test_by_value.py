@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from shoal.base.by_value import MODEL_DEF
+from shoal.base.modules.by_value import MODEL_DEF
 from shoal.client import by_value
 from shoal.client.by_value import write_model
 from shoal.client.run.checks import check_model

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import tensorflow as tf
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.module_texts import changed
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.modules.module_texts import changed
 from shoal.client.run import local
 from shoal.config.job import JobConfig
 from shoal.worker.code.kept_modules import KeptModules

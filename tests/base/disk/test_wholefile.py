@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base import wholefile
+from shoal.base.disk import wholefile
 
 
 def test_a_file_is_replaced_when_the_block_has_ended(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from types import FrameType
 
-from shoal.base.tracebacks import is_library
+from shoal.base.modules.tracebacks import is_library
 from shoal.proto import shoal_pb2 as pb
 
 SHOWN_PLACES = 100

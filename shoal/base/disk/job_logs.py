@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_text
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_text
 from shoal.errors import UserError
 
 KEPT_STARTS = 5

@@ -3,8 +3,8 @@
 import pytest
 from click.testing import CliRunner
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.job_logs import KEPT_STARTS, keep_log, log_of, logs_of
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.job_logs import KEPT_STARTS, keep_log, log_of, logs_of
 from shoal.cli.main import main
 from shoal.errors import UserError
 

@@ -4,7 +4,7 @@ import runpy
 import threading
 from contextlib import contextmanager
 
-from shoal.base.stacks import process_stacks
+from shoal.base.modules.stacks import process_stacks
 
 MODULE = """
 def wait_here(there, go_on):

@@ -15,8 +15,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-from shoal.base.job_folder import JobFolder
-from shoal.base.wholefile import write_json
+from shoal.base.disk.job_folder import JobFolder
+from shoal.base.disk.wholefile import write_json
 from shoal.errors import UserError
 
 VARIABLE = "TMPDIR"
