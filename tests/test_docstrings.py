@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MASTER = tuple(f"master/{each}" for each in ("cluster", "journal", "launchers", "work"))
+MASTER = tuple(
+    f"master/{each}"
+    for each in ("calls", "cluster", "figures", "job", "journal", "launchers", "work")
+)
 FOLDERS = ("native", "proto", "ps", *MASTER, "worker", "shoal", "model_zoo", "benchmarks", "deploy")
 NEVER = {*("What", "Whether", "How", "Have", "Where", "Those", "As", "Of", "Who", "When", "Why")}
 

@@ -84,7 +84,7 @@ class Assignments:
 
     @property
     def too_many(self) -> bool:
-        """Whether there are more workers than what is left to do can occupy."""
+        """True if there are more workers than the work that is left can occupy."""
         needed = self._phases.workers_needed
         return needed is not None and self._members.workers_staying > needed
 
@@ -119,7 +119,7 @@ class Assignments:
         return Requester(member.id.index, others, self._duty(member.id), exports=still)
 
     def _duty(self, worker: WorkerId) -> Duty:
-        """What a worker does while training goes on; all where one of the two has nobody."""
+        """The work of a worker while training goes on; all work where one of the two has nobody."""
         if not self._evaluation_workers:
             return Duty.ALL
         alive = (each.index for each in self._members.alive)
@@ -130,7 +130,7 @@ class Assignments:
 
     @property
     def enough_workers(self) -> bool:
-        """Whether training, which has waited for workers, can begin now."""
+        """True if training, which has waited for workers, can begin now."""
         if self._allowed or self._phases.phase != Phase.TRAINING:
             return False
         least = min(self._min_workers, self._members.workers_wanted)

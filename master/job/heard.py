@@ -1,4 +1,4 @@
-"""What a job hears between its events, told apart from what its events set. No I/O.
+"""News that a job hears between its events, told apart from the state that events set. No I/O.
 
 A journal has the events of a job and no more. So whatever an event leads to may follow from what
 events have set, and from what each event carries of what was heard before it, as journal/events.py

@@ -1,4 +1,4 @@
-"""Who holds which task. Owns that, and nothing of what the tasks are or come to. No I/O."""
+"""The holder of each task. Owns nothing of the tasks themselves or their results. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Leases:
         return next((task for task in both if task is not None and task.id == task_id), None)
 
     def others_than(self, worker: WorkerId) -> bool:
-        """Whether other workers hold tasks too."""
+        """True if other workers hold tasks too."""
         return any(each != worker for each in self._held)
 
     def hold(self, worker: WorkerId, task: Task) -> None:

@@ -112,7 +112,7 @@ class PhaseMachine:
 
     @property
     def saves(self) -> bool:
-        """Whether the job waits for a checkpoint of all that was trained."""
+        """True if the job waits for a checkpoint of all that was trained."""
         return self.phase == Phase.SAVING or self.giving_up is not None
 
     def saved(self, now: float, lacks: str = "") -> None:
@@ -135,12 +135,12 @@ class PhaseMachine:
 
     @property
     def data_known(self) -> bool:
-        """Whether a worker has read the job's data."""
+        """True if a worker has read the job's data."""
         return self.phase not in (Phase.STARTING, Phase.DESCRIBING)
 
     @property
     def workers_needed(self) -> int | None:
-        """How many workers the rest of the work can occupy, at least 1; None: all there are.
+        """The workers that the rest of the work can occupy, at least 1; None: all there are.
 
         That is not known before all data are described.
 
@@ -178,11 +178,11 @@ class PhaseMachine:
 
     @property
     def _made(self) -> int:
-        """How many pushes have reached a server, or updates were made of them."""
+        """The number of pushes that have reached a server, or of the updates made of them."""
         return self._work.copies.pushes + self._updates.made
 
     def _why_nothing_was_trained(self) -> str:
-        """Of a job whose records count as trained, in words; "" where a gradient was pushed."""
+        """The reason, for a job whose records count as trained; "" where a gradient was pushed."""
         records, minibatches = self._work.ledger.trained, self._left_out.minibatches
         if not records or self._made:
             return ""
@@ -208,7 +208,7 @@ class PhaseMachine:
             self._go(Phase.TRAINING, now)
 
     def _must_train_again(self) -> bool:
-        """Whether records were lost after training, and no worker is at another task."""
+        """True if records were lost after training, and no worker is at another task."""
         return self._is_after_training and not self._work.trained and not self._work.exporting
 
     @property
@@ -230,7 +230,7 @@ class PhaseMachine:
         self._end_failed(failure, now, lacks, exports=_exports(task))
 
     def give_up(self, failure: Failure, now: float, task: Task | None = None) -> None:
-        """As `fail`; but first have a checkpoint taken, if no other has a model that is trained.
+        """Fail as `fail` does, after a checkpoint if no other has a model that is trained.
 
         For failures at which the servers are well.
         """
@@ -260,7 +260,7 @@ class PhaseMachine:
         self._go(Phase.FAILED, now)
 
     def _way_out(self) -> str:
-        """How to export the model that was trained."""
+        """The way to export the model that was trained, in words."""
         config = self._config
         number = self.newest_checkpoint
         here = not config.image
@@ -286,12 +286,12 @@ class PhaseMachine:
 
     @property
     def gives_out(self) -> bool:
-        """Whether workers are given tasks now."""
+        """True if workers are given tasks now."""
         idle = self.phase.ended or self.phase == Phase.STARTING
         return not idle and self.giving_up is None
 
     def starts_round(self, version: int) -> bool:
-        """Whether an evaluation is due once this model version is seen."""
+        """True if an evaluation is due once this model version is seen."""
         # With the last tasks under way, the last round is about to tell the same.
         if self.phase != Phase.TRAINING or self._work.board.all_leased:
             return False

@@ -73,7 +73,7 @@ class ServerLifecycle:
             self._instructions.append(StartProcess(Start(member.id, member.start(now))))
 
     def adopt_all(self, now: float) -> None:
-        """Have those that another master started be found again."""
+        """Find those again that another master started."""
         self._asked = False
         members = self._members
         for member in members.servers_and_joining:
@@ -123,7 +123,7 @@ class ServerLifecycle:
         return addresses
 
     def answered(self, server: ServerId, status: pb.ServerStatus) -> None:
-        """What a server said of itself: its version, its use of processors, its pushes."""
+        """Note a server's report: its version, its use of processors, its pushes."""
         member = self._members.server(server)
         assert member is not None
         member.version, member.staleness, member.age = status.version, status.staleness, status.age
@@ -135,7 +135,7 @@ class ServerLifecycle:
         member.told = status
 
     def memory_told(self, server: ServerId, status: pb.ServerStatus) -> str:
-        """What is to be said of a server's memory, by what it said of it; "" for nothing."""
+        """The message about a server's memory, by its report; "" if none."""
         board = self._work.board
         ledger = board.ledger()
         epoch = ledger.total // self._config.epochs if board.all_known else 0
@@ -173,7 +173,7 @@ class ServerLifecycle:
         self._instructions.append(KillProcess(Start(member.id, member.incarnation)))
 
     def tick(self) -> None:
-        """Have the servers asked what they have, where the job waits for that."""
+        """Ask the servers what they have, where the job waits for that."""
         if (
             self._phases.phase == Phase.CONFIRMING
             and self._members.servers_ready

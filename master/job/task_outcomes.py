@@ -1,4 +1,4 @@
-"""What the end of a lease leads to: by a report, by its worker's death, or by a server's loss.
+"""The consequences of the end of a lease: a report, its worker's death, or a server's loss.
 
 Owns what is trained again, who tries a task that failed, and when that ends the job; likewise what
 evaluations say of training. The phases themselves are phase_machine.py's, tasks and counts
@@ -218,5 +218,5 @@ class TaskOutcomes:
 
 
 def _key(task: Task) -> tuple[pb.TaskKind, int, tuple[str, ...]]:
-    """What tells a task on which others wait from others of its kind, however often it is tried."""
+    """The key of a task on which others wait, the same however often it is tried."""
     return task.kind, task.evaluation, task.sources[:1]

@@ -46,7 +46,7 @@ class Update:
 
 @dataclass
 class Counts:
-    """What came of the gradients.
+    """Counts of the gradients by their fate.
 
     updates: decided, `short` of them of fewer gradients than wanted. gradients: admitted,
     `folded` of them into a later update than they were computed for. dropped: too late.
@@ -91,17 +91,17 @@ class Updates:
 
     @property
     def idle(self) -> bool:
-        """Whether the servers have applied all that was admitted."""
+        """True if the servers have applied all that was admitted."""
         return not self._admitted and not self._unapplied
 
     @property
     def made(self) -> int:
-        """How many updates the job has decided on since it began."""
+        """The number of updates that the job has decided on since it began."""
         return self._open - 1
 
     @property
     def has_decided(self) -> bool:
-        """Whether `take_decided` would return any."""
+        """True if `take_decided` would return any."""
         return bool(self._decided)
 
     def take_decided(self) -> list[Update]:
@@ -111,7 +111,7 @@ class Updates:
         return taken
 
     def few_workers(self, workers: int) -> str | None:
-        """What is to be said if there are fewer workers than gradients in an update."""
+        """The message where there are fewer workers than gradients in an update; None elsewhere."""
         if workers >= self.size:
             return None
         return (
@@ -149,17 +149,17 @@ class Updates:
         return self._open
 
     def hold_back(self, held: bool) -> None:
-        """Have workers wait, once the update that is open is applied; or no more."""
+        """Let workers wait once the update that is open is applied; or no more."""
         self.held_back = held
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody computes a gradient, and none waits."""
+        """True if no worker computes a gradient, and none waits."""
         return self.idle and not self._joined
 
     @property
     def dropped(self) -> set[Gradient]:
-        """Those that came too late, of which the servers were not told yet."""
+        """Gradients that came too late, of which the servers were not told yet."""
         return set(self._dropped)
 
     def enter(self, worker: WorkerId) -> None:
@@ -223,7 +223,7 @@ class Updates:
             self._applied = self._unapplied.popleft().number
 
     def lacks(self, update: int, held: Collection[Gradient]) -> str:
-        """What a server lacks that has applied up to `update`, and holds these; "" for nothing."""
+        """The lack of a server that has applied up to `update` and holds these; "" for none."""
         if self._applied >= self._first and update < self._applied:
             return f"update {self._applied}"
         for each in self._unapplied:
@@ -250,7 +250,7 @@ class Updates:
     def counted(
         self, worker: WorkerId, pushes: Sequence[AppliedPush | None]
     ) -> Sequence[AppliedPush | None]:
-        """What counts of a worker's last pushes, one of each server.
+        """The one that counts of a worker's last pushes, one of each server.
 
         What the servers hold counts for nothing: only what was admitted is applied.
         """
@@ -264,11 +264,11 @@ class Updates:
 
     @property
     def applying(self) -> bool:
-        """Whether an update is decided that not all servers are known to have applied."""
+        """True if an update is decided that not all servers are known to have applied."""
         return bool(self._unapplied)
 
     def unapplied(self) -> set[Gradient]:
-        """Those admitted that the servers have not all applied."""
+        """Admitted gradients that the servers have not all applied."""
         return {*self._admitted, *(each for update in self._unapplied for each in update.gradients)}
 
     def resumed(self) -> None:
@@ -279,12 +279,12 @@ class Updates:
         self._begin()
 
     def to_json(self) -> dict[str, int] | None:
-        """What came of the gradients, as in result.json."""
+        """The counts of gradients, as in result.json."""
         return asdict(self.counts)
 
 
 class NoUpdates(Updates):
-    """Those of a job without --sync, whose servers apply each push as it comes: there are none."""
+    """The updates of a job without --sync, whose servers apply each push as it comes: none."""
 
     def __init__(self) -> None:
         super().__init__(0, fold=False)
@@ -314,7 +314,7 @@ class NoUpdates(Updates):
         return pushes
 
     def to_json(self) -> None:
-        """As in result.json."""
+        """None: result.json has no counts of updates then."""
         return
 
 

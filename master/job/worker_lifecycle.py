@@ -73,7 +73,7 @@ class WorkerLifecycle:
             self._record.note(now, text)
 
     def adopt_all(self, now: float) -> None:
-        """Have those that another master started be found again."""
+        """Find those again that another master started."""
         for member in self._members.workers.values():
             # Nobody could be heard meanwhile: its silence begins now.
             member.last_seen = now
@@ -235,7 +235,7 @@ class WorkerLifecycle:
         self._relaunch(member, now)
 
     def _others_work(self, member: WorkerMember, now: float) -> bool:
-        """Whether a worker is there that has not failed too often itself."""
+        """True if a worker is there that has not failed too often itself."""
         return any(
             each.state is ProcessState.ALIVE
             and self._members.wanted(each)
@@ -266,7 +266,7 @@ class WorkerLifecycle:
 
 
 def _failure_cause(member: WorkerMember) -> FailureCause | None:
-    """Of what a worker died, if its task may be at fault."""
+    """The cause of a worker's death, if its task may be at fault."""
     if member.died_of is None:
         return None
     return FailureCause(member.died_of, crash=True, worker=member.id)

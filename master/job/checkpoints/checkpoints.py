@@ -1,4 +1,4 @@
-"""When a checkpoint is taken, and what the job knows of it: pure decisions.
+"""The time of each checkpoint, and the state of the one under way: pure decisions.
 
 Owns the policy of --checkpoint-steps and --checkpoint-seconds, and the state of the checkpoint
 under way. kept_checkpoints.py owns those that are complete, last_checkpoint.py the patience with
@@ -29,7 +29,7 @@ RETRY_SECONDS = 5.0
 
 
 class Taking(enum.Enum):
-    """Where the next checkpoint stands."""
+    """The state of the next checkpoint."""
 
     IDLE = "none is under way"
     BEGUN = "one has begun, and has what was trained until then"
@@ -48,7 +48,7 @@ TRANSITIONS = Transitions(
 
 @hears("_version", "_time")
 class Schedule:
-    """When a checkpoint is due by steps and seconds, as the job is configured."""
+    """The times at which checkpoints are due, by steps and seconds, as the job is configured."""
 
     def __init__(self, config: JobConfig) -> None:
         self._steps = config.checkpoint_steps
@@ -65,7 +65,7 @@ class Schedule:
         self._version, self._time = version, now
 
     def due(self, version: int, now: float) -> bool:
-        """Whether the model's version, or the time, asks for one."""
+        """True if the model's version, or the time, asks for one."""
         if self._version is None:
             self.ordered(version, now)
         assert self._version is not None
@@ -112,14 +112,14 @@ class Checkpoints:
 
     @staticmethod
     def enabled(config: JobConfig) -> bool:
-        """Whether the job takes checkpoints at all."""
+        """True if the job takes checkpoints at all."""
         return config.command == "train" and bool(
             config.checkpoint_steps or config.checkpoint_seconds
         )
 
     @property
     def under_way(self) -> bool:
-        """Whether a checkpoint is being taken."""
+        """True if a checkpoint is being taken."""
         return self._ordered or self._taking is not Taking.IDLE
 
     def age(self, now: float) -> float | None:
@@ -144,7 +144,7 @@ class Checkpoints:
         self._phases.newest_checkpoint = self.kept.newest
 
     def master_restarted(self) -> None:
-        """What was under way is not any more, and the time since the last is not known."""
+        """End the one that was under way; the time since the last one is not known."""
         self._follow_evaluations()
         self._forget()
         self._wanted = self._mark or (self._needs_first and not self.count)
@@ -192,7 +192,7 @@ class Checkpoints:
         """All servers have fixed what they hold: the journal says when."""
 
     def tick(self, now: float) -> None:
-        """Have a checkpoint taken if one is due, and all servers are there to take it."""
+        """Order a checkpoint if one is due, and all servers are there to take it."""
         self._follow_evaluations()
         self._order(now)
 
@@ -332,7 +332,7 @@ class Checkpoints:
 
     @property
     def waits_for(self) -> str:
-        """What is to pass before the model that was trained is saved; empty if nothing."""
+        """The event that the saving of the trained model waits for, in words; empty if none."""
         if not (self._phases.saves and self._last.failures):
             return ""
         return f"a checkpoint of what was trained, which failed: {self.last_failure}"

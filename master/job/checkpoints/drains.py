@@ -15,7 +15,7 @@ from shoal.master.work.ids import Start
 
 @dataclass(frozen=True)
 class Drained:
-    """How a server that was told to end stands.
+    """The state of a server that was told to end.
 
     outcome: why it may end now, in words; None: it has to wait. serves: meanwhile it takes pushes.
     """
@@ -35,20 +35,20 @@ class Drains:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for a checkpoint that has not begun."""
+        """True if a server waits for a checkpoint that has not begun."""
         return bool(self._asked)
 
     @property
     def pending(self) -> bool:
-        """Whether somebody waits."""
+        """True if a server waits."""
         return bool(self._asked or self._covered)
 
     def known(self, start: Start) -> bool:
-        """Whether the server has asked before."""
+        """True if the server has asked before."""
         return start in self._asked or start in self._covered or start in self._outcomes
 
     def ask(self, start: Start) -> str | None:
-        """What came of the server's checkpoint, in words; None as long as it has to wait."""
+        """Note that a server asks; the end of its checkpoint in words, None while it waits."""
         if not self.known(start):
             self._asked.add(start)
         return self._outcomes.get(start)

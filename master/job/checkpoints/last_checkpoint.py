@@ -41,7 +41,7 @@ class LastCheckpoint:
         self._returns = returns
 
     def has_all(self, returns: int) -> bool:
-        """Whether nothing was trained since the newest one was begun."""
+        """True if nothing was trained since the newest one was begun."""
         return self._returns == returns
 
     def failed(self, now: float, *, only: bool) -> bool:

@@ -1,4 +1,4 @@
-"""What the master asks of whatever runs its processes, and what it hears back.
+"""The interface of a launcher: orders to start and end processes, and the events that come back.
 
 The interface only: processes.py implements it with processes of this machine,
 pod_launcher.py with pods. When to start or kill is decided by worker_lifecycle.py,
@@ -75,7 +75,7 @@ class Exited(Event[None]):
 
     @property
     def crashed(self) -> bool:
-        """Whether the process ended of itself, by what it did, as far as can be told.
+        """True if the process ended by itself, by its own fault, as far as can be told.
 
         Not what anybody may do to a process that does nothing wrong.
         """

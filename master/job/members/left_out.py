@@ -31,5 +31,5 @@ class LeftOut:
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """As in result.json."""
+        """The counts as in result.json."""
         return asdict(self)

@@ -19,7 +19,7 @@ from shoal.proto import shoal_pb2 as pb
 
 
 class ProcessState(enum.Enum):
-    """Where a member stands."""
+    """The state of a member."""
 
     PLANNED = "planned"  # wanted, not started yet
     STARTING = "starting"  # started, not registered yet
@@ -251,7 +251,7 @@ class ServerMember:
         return self.incarnation
 
     def told_progress(self, progress: pb.ServerProgress, now: float) -> None:
-        """How far the incarnation says it is."""
+        """Note the progress that the incarnation reports."""
         if progress != self.progress:
             self.progress, self.progressed = progress, now
 
@@ -268,7 +268,7 @@ class ServerMember:
             self.absent_since = now
 
     def seconds_unprotected(self, now: float) -> float:
-        """How long no log protected its updates, with the time that runs."""
+        """Seconds for which no log protected its updates, with the time that runs."""
         if not self.unprotected:
             return self.absent_seconds
         over = max(self.absent_seconds_before, self.absent_seconds)

@@ -1,4 +1,4 @@
-"""Who belongs to the job: its workers and servers, and which process may speak for each.
+"""The members of the job: its workers and servers, and the process that may speak for each.
 
 Owns who is wanted, heard of, silent or late; one member is members.py's. What follows from a death
 is for worker_lifecycle.py, server_lifecycle.py and supervisor.py to decide. No I/O.
@@ -97,17 +97,17 @@ class Membership:
         self._plan(config)
 
     def wanted(self, member: WorkerMember) -> bool:
-        """Whether the worker is to work, or to end and not to come back."""
+        """True if the worker is to work; False if it is to end and not to come back."""
         return member.id.index < self.workers_wanted and not member.given_back
 
     @property
     def given_back(self) -> bool:
-        """Whether a worker was given back."""
+        """True if a worker was given back."""
         return any(member.given_back for member in self.workers.values())
 
     @property
     def workers_expected(self) -> int:
-        """How many workers are wanted and were not given back."""
+        """The number of workers that are wanted and were not given back."""
         return sum(map(self.wanted, self.workers.values()))
 
     def want_workers(
@@ -175,7 +175,7 @@ class Membership:
 
     @property
     def servers_ready(self) -> bool:
-        """Whether every server has registered."""
+        """True if every server has registered."""
         return all(member.state == ProcessState.ALIVE for member in self.servers.values())
 
     def worker_calls(self, worker: WorkerId, incarnation: int, now: float) -> WorkerMember:
@@ -226,7 +226,7 @@ class Membership:
 
     @property
     def fencing(self) -> bool:
-        """Whether a worker is dead of which it is not known yet what each server has."""
+        """True if a worker is dead, and it is not known yet which of its pushes each server has."""
         return any(
             member.state == ProcessState.DEAD and not member.fenced
             for member in self.workers.values()
@@ -270,7 +270,7 @@ class Membership:
         return silent
 
     def holder_of(self, server: ServerId, dense: int) -> str:
-        """Where the server is that keeps another one's log of updates; "" if it is not there.
+        """The address of the server that keeps another one's log of updates; "" if it is not there.
 
         dense: as of the routing table by which it is kept.
         """
@@ -325,7 +325,7 @@ class Membership:
 
     @property
     def workers_staying(self) -> int:
-        """Those of `workers_alive` that were not asked to end."""
+        """The number of `workers_alive` that were not asked to end."""
         members = self.workers.values()
         return sum(member.state == ProcessState.ALIVE and not member.draining for member in members)
 

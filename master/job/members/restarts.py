@@ -1,4 +1,4 @@
-"""How often one process may be started again, and after how long a pause.
+"""The restarts that a process may have, and the pauses before them.
 
 Times come with the calls, and are those of the job's events: doing the events again gives
 the same decisions. No I/O, no clock.
@@ -37,7 +37,7 @@ class RelaunchLimit:
         return cls(config.relaunch_limit)
 
     def exceeded(self, failures: int) -> str:
-        """What so many failures lead to, in words."""
+        """The consequence of so many failures, in words."""
         times = "once" if failures == 1 else f"{failures} times"
         return (
             f"failed {times} within {self.window:g} s, and "
@@ -47,7 +47,7 @@ class RelaunchLimit:
 
 @dataclass
 class Restarts:
-    """What went wrong with one process, through all its incarnations.
+    """The failures of one process, through all its incarnations.
 
     failures: times of those that count, oldest first, in seconds of the job; none that lies
     before both the window and REST_SECONDS. refusals: times within REST_SECONDS at which its
@@ -65,7 +65,7 @@ class Restarts:
         return sum(now - at < window for at in self.failures)
 
     def beyond(self, now: float, limit: RelaunchLimit) -> int:
-        """How many failures there are above the limit."""
+        """The number of failures above the limit."""
         return max(0, sum(now - at < limit.window for at in self.failures) - limit.times)
 
     def long_pause(self, now: float, limit: RelaunchLimit) -> float:

@@ -67,7 +67,7 @@ class StartWaits:
             self._waits[process] = replace(wait, since=since, failing=failing)
 
     def too_long(self, members: Membership, min_workers: int, now: float) -> Failure | None:
-        """Why the job is to end, because one that it needs has waited for too long."""
+        """The failure of a job of which a needed process has waited for too long; None if none."""
         # Without the other workers it goes on, and they may come yet.
         enough = members.workers_alive >= min(min_workers, members.workers_expected)
         for process, wait in self._waits.items():
@@ -81,7 +81,7 @@ class StartWaits:
         return None
 
     def _late(self, wait: _Wait, role: str, now: float) -> str:
-        """How a wait that is too long is told; empty for one that is not."""
+        """A wait that is too long, in words; empty for one that is not."""
         if limit := self._config.start_timeout:
             return f" within {limit:g} s (--start-timeout)" if now - wait.since > limit else ""
         if wait.failing is None or role in self._came or now - wait.failing <= START_ERROR_SECONDS:
@@ -96,6 +96,6 @@ def _member(members: Membership, process: ProcessId) -> ServerMember | WorkerMem
 
 
 def _still(member: ServerMember | WorkerMember, start: Start) -> bool:
-    """Whether this start of the process is still to come."""
+    """True if this start of the process is still to come."""
     starting = member.state == ProcessState.STARTING and not member.running
     return starting and member.incarnation == start.incarnation

@@ -1,4 +1,4 @@
-"""What follows from the end of a process: pure decisions.
+"""The consequences of the end of a process: pure decisions.
 
 Counts against the relaunch limit whatever ended a worker, be it a crash or a
 signal, but not what the cluster took away. Only failures within a window count, so that a
@@ -35,7 +35,7 @@ class GiveUp:
 def after_worker_death(
     member: WorkerMember, exited: Exited, limit: RelaunchLimit, now: float
 ) -> Relaunch | GiveUp:
-    """Whether a dead worker is started again. To be asked once for each death."""
+    """Decide if a dead worker is started again. To be asked once for each death."""
     if exited.refused:
         return Relaunch(member.restarts.refused(now))
     if member.excused:
@@ -57,7 +57,7 @@ def after_worker_death(
 
 
 def death_at_records(member: WorkerMember, exited: Exited) -> Failure:
-    """What may be held against the records at which a worker's process ended."""
+    """The failure that is held against the records at which a worker's process ended."""
     error = f"{member.id} ended with {exited.cause}"
     return replace(Failure.internal(f"{error}.{_log(exited)}"), error=error)
 
@@ -71,7 +71,7 @@ def after_server_death(
     *,
     joins: bool = False,
 ) -> Relaunch | GiveUp:
-    """Whether a dead server is started again, to restore a checkpoint or --restore-from.
+    """Decide if a dead server is started again, to restore a checkpoint or --restore-from.
 
     To be asked once for each death. joins: it had nothing of the job yet.
     """
@@ -100,7 +100,7 @@ RESTART_REASONS = ("killed", "crashed", "ended", "reported", "displaced", "wante
 
 
 def restart_reason(exited: Exited, failure: Failure | None = None, *, asked: bool = False) -> str:
-    """Why a process is started again, in one word of a few: a label of metrics.
+    """The reason for a restart, in one word of a few: a label of metrics.
 
     failure: what it reported. asked: it had been asked to end, and is wanted again.
     """

@@ -42,7 +42,7 @@ class Departures:
         self._closed: set[Start] = set()
 
     def known(self, start: Start) -> bool:
-        """Whether the server has asked before."""
+        """True if the server has asked before."""
         return start in self._until
 
     def ask(self, start: Start, seconds: float, now: float) -> None:
@@ -53,7 +53,7 @@ class Departures:
             by_start[start] = value
 
     def waits(self, start: Start, now: float) -> bool:
-        """Whether the rows of a server that asked may still begin to move."""
+        """True if the rows of a server that asked may still begin to move."""
         given_up = self._ending or start in self._given_up
         return not given_up and now < self._until.get(start, now)
 
@@ -63,7 +63,7 @@ class Departures:
         self._refuse_all()
 
     def serving(self, members: Membership) -> bool:
-        """Whether a server that was told to end takes pushes still.
+        """True if a server that was told to end takes pushes still.
 
         A checkpoint for another one waits for it: after that this one would get none any more.
         """
@@ -86,7 +86,7 @@ class Departures:
         self._ending = True
 
     def gone(self, start: Start) -> bool:
-        """Whether a server has nothing any more."""
+        """True if a server has nothing any more."""
         return start in self._gone
 
     def left(self, member: ServerMember) -> None:
@@ -125,7 +125,7 @@ def _start_of(member: ServerMember) -> Start:
 
 
 def _have_room(staying: Sequence[ServerMember], leaving: Sequence[ServerMember], rows: int) -> bool:
-    """Whether servers can take the rows of others, and what they get of the dense variables.
+    """True if servers can take the rows of others, and their part of the dense variables.
 
     These are divided among the servers before the first one that leaves.
     """

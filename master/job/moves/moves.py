@@ -48,7 +48,7 @@ those during which a server has died, which is started again."""
 
 
 class Moving(enum.Enum):
-    """Where the next move stands."""
+    """The state of the next move."""
 
     IDLE = "none is under way"
     BEGUN = "rows move"
@@ -118,17 +118,17 @@ class Moves:
 
     @property
     def under_way(self) -> bool:
-        """Whether a move is under way, or about to be."""
+        """True if a move is under way, or about to be."""
         return self.ordered is not None or self.begun_or_settling
 
     @property
     def begun_or_settling(self) -> bool:
-        """Whether rows move, by the journal: a move that is about to begin is not in it."""
+        """True if rows move, by the journal: a move that is about to begin is not in it."""
         return self._stage is not Moving.IDLE
 
     @property
     def pending(self) -> bool:
-        """Whether servers are to come or to leave, or slots to move."""
+        """True if servers are to come or to leave, or slots to move."""
         changes = self.servers_wanted != self.routing.servers
         return self.under_way or changes or self._spreading or self._wanted is not None
 
@@ -137,7 +137,7 @@ class Moves:
         self.ordered = None
 
     def _equal(self) -> bool:
-        """Whether the servers that are wanted have equal shares, but for those that are absent."""
+        """True if the servers that are wanted have equal shares, but for those that are absent."""
         servers = self.servers_wanted
         if servers != self.routing.servers:
             return False
@@ -225,7 +225,7 @@ class Moves:
         return Routing(self.routing.epoch + 1, servers, owners, dense, tuple(absent))
 
     def _wanted_next(self, now: float) -> tuple[np.ndarray, int, Sequence[int]] | None:
-        """Where slots are to be after the next move, of so many servers, and who is absent then.
+        """The owners of slots after the next move, the number of servers, and those absent then.
 
         None: nothing is to move.
         """
@@ -251,12 +251,12 @@ class Moves:
         return range(self.routing.servers, self.servers_wanted)
 
     def _is_there(self, index: int) -> bool:
-        """Whether a server that is to come, or to come back, has registered."""
+        """True if a server that is to come, or to come back, has registered."""
         member = self._members.joining.get(ServerId(index))
         return member is not None and member.state is ProcessState.ALIVE
 
     def _owners_wanted(self, absent: Sequence[int]) -> np.ndarray | None:
-        """Where all slots are to be in the end; None if they are there."""
+        """The owners of all slots in the end; None if they have them."""
         changes = self.servers_wanted != self.routing.servers
         if changes or self._spreading or len(absent) < len(self.routing.absent):
             staying = [each for each in absent if each < self.servers_wanted]
@@ -273,7 +273,7 @@ class Moves:
     # ------------------------------------------------------------ the course of a move
 
     def tick(self, phase: Phase, now: float, *, may_move: bool) -> None:
-        """Have a move begin if one is wanted.
+        """Begin a move if one is wanted.
 
         may_move: no checkpoint is under way, and no export reads the rows of server after server.
         """
@@ -384,14 +384,14 @@ class Moves:
     # ------------------------------------------------------------ other masters, other courses
 
     def master_restarted(self) -> None:
-        """Have the servers be told which table holds, if a move was under way."""
+        """Tell the servers which table holds, if a move was under way."""
         self.ordered = None
         if self.begun_or_settling:
             decided = self._stage is Moving.SETTLING
             self._instructions.append(SettleServers(decided))
 
     def keeps_table(self, servers: int) -> bool:
-        """Whether so many servers go on by the present table when the job is resumed."""
+        """True if so many servers go on by the present table when the job is resumed."""
         return servers == self.routing.servers == self.routing.dense
 
     def resumed(self, config: JobConfig) -> None:

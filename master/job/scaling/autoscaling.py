@@ -34,7 +34,7 @@ they train, and another until that is measured."""
 
 @dataclass(frozen=True)
 class _Trained:
-    """What a worker has done so far: steps, and the seconds of its training."""
+    """The work of one worker so far: steps, and the seconds of its training."""
 
     steps: int
     seconds: float
@@ -65,7 +65,7 @@ class Autoscaler:
         self._said: int | None = None
 
     def is_news(self, found: Proposal) -> bool:
-        """Whether the job has not said so already, where it only says what it would do."""
+        """True if the job has not said so already, where it only says what it would do."""
         said, self._said = self._said, found.workers
         return said != found.workers
 
@@ -103,7 +103,7 @@ class Autoscaler:
         now: float,
         allowed: int | None = None,
     ) -> Proposal | None:
-        """What to do now, if anything. To be asked while the job trains.
+        """The change to make now, if any. To be asked while the job trains.
 
         allowed: the most workers that may be requested; None: as many as the range has.
         steps_left: tells how many steps of training are left; None if that is not known. It is
@@ -169,6 +169,6 @@ def _waits_for_room(worker: WorkerMember, now: float) -> bool:
 
 
 def trains(worker: WorkerMember, least: int = LEAST_STEPS) -> bool:
-    """Whether a worker is there, is to stay, and is past its first steps, at least so many."""
+    """True if a worker is there, is to stay, and is past its first steps, at least so many."""
     here = worker.state == ProcessState.ALIVE and not worker.draining
     return here and worker.steps_done >= least

@@ -1,4 +1,4 @@
-"""How much memory a server will need: a forecast from what it has needed so far. No I/O, no clock.
+"""A forecast of the memory that a server will need, from its growth so far. No I/O, no clock.
 
 The number of distinct ids in a stream grows by a power of its length, at most 1 (Heaps' law: H. S.
 Heaps, Information Retrieval, 1978). The memory of tables does the same; all else that a server
@@ -76,7 +76,7 @@ class MemoryForecast:
 
 
 class MemoryForecasts:
-    """Those of all servers of a job. shared: they have the memory of one machine together."""
+    """Forecasts of all servers of a job. shared: they have the memory of one machine together."""
 
     def __init__(self, servers: int, *, shared: bool) -> None:
         self._shared = shared
@@ -99,7 +99,7 @@ class MemoryForecasts:
     def note(
         self, server: int, records: int, used: int, tables: int, limit: int, epoch: int
     ) -> str:
-        """What is to be said of a server's memory now, in words; "" for nothing.
+        """The message about a server's memory, if one is due now; "" if none.
 
         records, used, tables, epoch: as `MemoryForecast.note`. limit: bytes that it may have; 0 if
         that is not known.

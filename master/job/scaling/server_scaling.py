@@ -61,7 +61,7 @@ class ServerScaler:
         self._moves, self._moved = 0, -math.inf
 
     def is_news(self, found: MoreServers) -> bool:
-        """Whether the job has not said so already, where it only says what it would do."""
+        """True if the job has not said so already, where it only says what it would do."""
         said, self._said = self._said, found.servers
         return said != found.servers
 
@@ -94,7 +94,7 @@ class ServerScaler:
         absent: int = 0,
         moves: int = 0,
     ) -> MoreServers | None:
-        """What to do now, if anything. To be asked while the job trains and no rows move.
+        """The change to make now, if any. To be asked while the job trains and no rows move.
 
         absent: servers that have nothing now, and will have their share again. moves: how many have
         ended; after one, memory is judged when it has been told since, and a measurement's seconds

@@ -1,4 +1,4 @@
-"""Where the time of workers in training went, and for which part of a step the others wait.
+"""The time of workers in training by stage, and the part of a step for which the others wait.
 
 A worker's stages run in threads of their own (worker/training/pipeline.py), so the time of the
 slowest of them is that of a step, and the others wait. All shares here are of the workers' time in
@@ -38,7 +38,7 @@ WAITING = ("wait for workers", "wait for update")
 
 @dataclass(frozen=True)
 class WorkerTime:
-    """Of one worker. stages: seconds by stage, and `training`, which is all of them.
+    """Times of one worker. stages: seconds by stage, and `training`, which is all of them.
 
     steps: done in it, each with one push.
     """
@@ -59,7 +59,7 @@ class WorkerTime:
         return max(0.0, self.seconds - waited) / self.steps if self.steps else math.inf
 
     def share(self, *stages: str) -> float:
-        """Of stages in its time."""
+        """The share of stages in its time."""
         return sum(self.stages.get(name, 0.0) for name in stages) / self.seconds
 
 
@@ -75,7 +75,7 @@ class Loads:
 
     @classmethod
     def of(cls, total: WorkerTime, *, pipelined: bool) -> Loads:
-        """Those of a worker's time."""
+        """The loads in a worker's time."""
         return cls(
             total.share("read", *FEEDS),
             total.share("ids", "pull"),
@@ -100,7 +100,7 @@ class Loads:
         return max(self.pull, self.push) if self.pipelined else self.pull + self.push
 
     def besides(self, part: float) -> float:
-        """What a step would take, as a share of the present one, if `part` took no time."""
+        """The time of a step, as a share of the present one, if `part` took no time."""
         if not self.pipelined:
             serial = self.pull + self.step + self.push
             return serial if part == self.input else max(self.input, serial - part)
@@ -108,12 +108,12 @@ class Loads:
         return max((each for each in parts if each != part), default=0.0)
 
     def dominates(self, part: float) -> bool:
-        """Whether it is this part that a step waits for."""
+        """True if a step waits for this part."""
         return part >= DOMINANT and part >= APART * self.besides(part)
 
 
 def together(workers: Sequence[WorkerTime]) -> WorkerTime:
-    """Of all workers as of one."""
+    """Times of all workers as those of one."""
     stages: dict[str, float] = {}
     for worker in workers:
         for name, seconds in worker.stages.items():
@@ -145,7 +145,7 @@ def usual_step_seconds(workers: Sequence[WorkerTime]) -> float:
 
 
 def time_in_words(seconds: float) -> str:
-    """Of a step."""
+    """The time of a step, in words."""
     if seconds < 0.0005:
         return "less than 1 ms"
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

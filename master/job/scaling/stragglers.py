@@ -40,7 +40,7 @@ class Straggler:
 
 @hears("_began", "_before", "_slow")
 class Stragglers:
-    """Those of one job. seconds: of a window."""
+    """Stragglers of one job. seconds: of a window."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -93,7 +93,7 @@ class Stragglers:
 
 
 def _in_training(members: Membership) -> dict[_Key, WorkerTime]:
-    """What each worker has done so far, of those that are past their first steps."""
+    """The work of each worker so far, of those that are past their first steps."""
     return {
         (member.id.index, member.incarnation): WorkerTime(
             str(member.id), dict(member.stage_seconds), member.steps_done

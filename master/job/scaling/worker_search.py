@@ -1,4 +1,4 @@
-"""How many workers pay: a search by measured speeds. No I/O, no clock.
+"""A search for the number of workers that pays, by measured speeds. No I/O, no clock.
 
 More workers are tried, at first twice as many. They are kept if each of them adds at least a given
 share, the *efficiency*, of the mean speed of the workers before. If not, the search goes on between
@@ -29,7 +29,7 @@ FINEST = 8
 
 @dataclass(frozen=True)
 class Proposal:
-    """How many workers there are to be now. why: in words."""
+    """A number of workers to have now. why: in words."""
 
     workers: int
     why: str
@@ -61,7 +61,7 @@ class WorkerSearch:
             self._ceiling = min(self._ceiling, most)
 
     def state(self) -> dict[str, Any]:
-        """What `restore` takes; JSON."""
+        """The state that `restore` takes; JSON."""
         return {
             "speeds": {str(workers): speed for workers, speed in self._speeds.items()},
             "bounds": [self._floor, self._ceiling],
@@ -83,7 +83,7 @@ class WorkerSearch:
         self._begin({})
 
     def measured(self, workers: int, speed: float, *, grows: bool = True) -> Proposal | None:
-        """What to do after a window in which so many workers trained at this speed; None: go on.
+        """The change after a window in which so many workers trained at this speed; None: go on.
 
         speed: in any unit, above 0. grows: more workers may be tried, as enough work is left.
         """
@@ -126,12 +126,12 @@ class WorkerSearch:
         return Proposal(workers, why)
 
     def worth(self, few: int, many: int) -> float:
-        """What each of the further workers adds, by the mean speed of the few."""
+        """The speed that each further worker adds, by the mean speed of the few."""
         added = (self._speeds[many] - self._speeds[few]) / (many - few)
         return added / (self._speeds[few] / few)
 
     def _judge(self, before: int, workers: int) -> Proposal | None:
-        """Whether the number that was tried is kept: then None."""
+        """Judge the number that was tried; None if it is kept."""
         few, many = sorted((before, workers))
         if few == many or before not in self._speeds:
             return None

@@ -1,4 +1,4 @@
-"""What bounds the training of a job, with the evidence and the next step: a pure function of facts.
+"""The bound of a job's training, with the evidence and the next step: a pure function of facts.
 
 All shares here are of the workers' time in training (stage_times.py). Each threshold says what it
 is for; where nothing passes one, that is what is said.
@@ -45,7 +45,7 @@ WAITS = 0.1
 
 
 class Bound(Enum):
-    """What bounds training."""
+    """Bounds of training."""
 
     DATA = "data"  # reading it
     FEED = "feed"  # the user's feed
@@ -61,7 +61,7 @@ class Bound(Enum):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a job's training. cores: that each server uses; empty if not known.
+    """Facts of a job's training. cores: that each server uses; empty if not known.
 
     machine_cores: of the machine on which all processes run; 0 if they have several, or it is not
     known. cores_in_use: of these, on average, by the job and by others.
@@ -78,7 +78,7 @@ class Facts:
 
     @property
     def room(self) -> float:
-        """How many times the cores in use the machine has; infinite where that is not known."""
+        """The machine's cores as a multiple of those in use; infinite where that is not known."""
         if not self.machine_cores or not self.cores_in_use:
             return math.inf
         return self.machine_cores / self.cores_in_use
@@ -94,7 +94,7 @@ class Diagnosis:
 
 
 def diagnose(facts: Facts) -> Diagnosis:
-    """What bounds training, as far as the facts tell."""
+    """The bound of training, as far as the facts tell."""
     workers = [each for each in facts.workers if each.seconds > 0]
     if not any(w.steps >= LEAST_STEPS and w.seconds >= LEAST_SECONDS for w in workers):
         return Diagnosis(Bound.UNKNOWN, "too little was trained to tell what bounds it")
@@ -115,7 +115,7 @@ def diagnose(facts: Facts) -> Diagnosis:
 
 
 def _gain(ratio: float) -> str:
-    """How much faster training may become, in words."""
+    """The gain that training may have, in words."""
     if ratio >= 3:
         return "several times as fast"
     return f"up to about +{round(ratio * 20 - 20) * 5}%" if ratio >= 1.05 else "a little"

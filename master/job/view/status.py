@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 def position(job: Job, now: float) -> dict[str, Any]:
-    """Where the job is, as the manifest of a checkpoint keeps it. JSON.
+    """The job's position, as the manifest of a checkpoint keeps it. JSON.
 
     held: training tasks under way, by worker: their records, and how many of them all
         servers have acknowledged.
@@ -42,7 +42,7 @@ def position(job: Job, now: float) -> dict[str, Any]:
 
 
 def staleness(job: Job) -> Distribution:
-    """Of the pushes that the servers applied, in pushes."""
+    """The staleness of the pushes that the servers applied, in pushes."""
     return Distribution.merged(member.staleness for member in job.members.servers.values())
 
 
@@ -96,7 +96,7 @@ def age(job: Job) -> Distribution:
 
 
 def diagnosis(job: Job) -> Diagnosis | None:
-    """What bounds training, by all of it so far; None if the job trains nothing.
+    """The bound of training, by all of it so far; None if the job trains nothing.
 
     None as well if that cannot be told for a mistake of ours, which is logged.
     """

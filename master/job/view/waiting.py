@@ -1,4 +1,4 @@
-"""What a job waits for, in words, for those who look at it. Reads only."""
+"""The event that a job waits for, in words, for those who look at it. Reads only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def waits_for(job: Job) -> str:
 
 
 def waits_progress(job: Job) -> str:
-    """How far that is: `3.1 of 9.8 GB`; empty where nobody knows."""
+    """The progress of that: `3.1 of 9.8 GB`; empty where nobody knows."""
     progress = [each.progress for each in _busy(job)] if not job.phases.phase.ended else []
     done = sum(each.done for each in progress)
     if progress and all(each.total for each in progress):
@@ -78,7 +78,7 @@ def _doing(servers: Sequence[ServerMember]) -> list[str]:
 
 
 def _to_start(members: Iterable[ServerMember | WorkerMember]) -> str:
-    """Those that are wanted or were started, and have not registered; empty if none."""
+    """Members that are wanted or were started, and have not registered; empty if none."""
     waiting = [
         each for each in members if each.state in (ProcessState.PLANNED, ProcessState.STARTING)
     ]
