@@ -1,4 +1,4 @@
-"""The holder of each task. Owns nothing of the tasks themselves or their results. No I/O."""
+"""The holder of each task: a lease ends by a report (`end`) or by a death (`take_back`). No I/O."""
 
 from __future__ import annotations
 

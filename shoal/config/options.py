@@ -4,7 +4,7 @@ A field, its flag, the argument of the Python API and the key in job.json have o
 search for it finds every use. The subjects are classes: code that needs one subject takes that
 class, and every JobConfig is an instance of it.
 
-learning.py, running.py, data_format.py and kubernetes.py declare the fields. Owns the values
+The files of groups/ declare the fields. Owns the values
 that follow from the fields alone; checks.py knows which values go together.
 """
 

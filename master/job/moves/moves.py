@@ -1,10 +1,10 @@
 """Moves of routing slots between servers: which table holds, and what becomes of the next one.
 
 A move leads to the table of the next epoch. It is written down when it begins, and again when it is
-decided: that is the one moment from which the new table holds. A master that was started again
-gives up a move that was not decided by then, and completes one that was. Servers come by a move,
-and leave by one. Owns that state; the calls are move_slots.py's, which slots go where is
-placement.py's. No I/O, no clock.
+committed (`_commit_move` of calls/server_work.py): that is the one moment from which the new table
+holds. A master that was started again gives up a move that was not decided by then, and completes
+one that was. Servers come by a move, and leave by one. Owns that state; the calls are
+move_slots.py's, which slots go where is placement.py's. No I/O, no clock.
 """
 
 from __future__ import annotations
