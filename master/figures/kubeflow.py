@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from shoal.master.figures.reporter import Reporter
 from shoal.master.job.job import Job
 from shoal.master.job.view.sample import sample_of
-from shoal.master.reporter import Reporter
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.phases import Phase
 

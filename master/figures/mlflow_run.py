@@ -19,8 +19,8 @@ from shoal.base.disk.wholefile import write_json
 from shoal.config.job import JobConfig, fields_of
 from shoal.config.model_params import params_of
 from shoal.errors import UserError
+from shoal.master.figures.reporter import Reporter
 from shoal.master.job.view.sample import EVALUATION, SCALARS
-from shoal.master.reporter import Reporter
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.master.work.evaluation.rules import Mlflow
 from shoal.master.work.phases import Phase

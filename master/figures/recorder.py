@@ -16,11 +16,11 @@ from shoal.base.disk.job_folder import JobFolder
 from shoal.config.job import JobConfig, fields_of
 from shoal.master.figures.metrics_file import MetricsFile, write_parquet
 from shoal.master.figures.mlflow_run import MlflowRun
+from shoal.master.figures.reporter import Reporter
 from shoal.master.figures.tensorboard import EventFiles
 from shoal.master.job.job import Job
 from shoal.master.job.view.sample import evaluations_from, sample_of
 from shoal.master.job.view.status import row_norms, staleness
-from shoal.master.reporter import Reporter
 from shoal.master.shared_job import SharedJob
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.master.work.evaluation.rules import Mlflow

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.files.storage import Storage, open_storage
+from shoal.master.figures.reporter import Reporter
 from shoal.master.job.view.sample import EVALUATION, SCALARS
-from shoal.master.reporter import Reporter
 from shoal.master.work.evaluation.evaluation import EvaluationResult
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.distribution import Distribution
