@@ -8,7 +8,8 @@ from tests.jobs.running import RunningJob, run
 
 pytestmark = pytest.mark.job
 
-EPOCHS = 1
+EPOCHS = 3
+"""Training takes long enough for a busy machine to look at it, kill, and be seen."""
 
 
 def fields(movielens):
