@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from shoal.base.command_lines import command_line
 from shoal.client.found.processes import job_processes
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,12 +36,11 @@ def usage_of(config_path: Path) -> dict[str, Usage]:
     found = {}
     for process in job_processes(config_path):
         with contextlib.suppress(OSError, ValueError, LookupError):  # it has ended meanwhile
-            folder = Path(f"/proc/{process}")
-            arguments = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            arguments = [each.decode(errors="replace") for each in command_line(process)]
             role = arguments[arguments.index("-m") + 1].removeprefix("shoal.")
             index = [] if role == "master" else [arguments[arguments.index("--index") + 1]]
             # Behind the name, in which there may be anything.
-            numbers = (folder / "stat").read_text().rpartition(")")[2].split()
+            numbers = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
             cpu, pages = int(numbers[11]) + int(numbers[12]), int(numbers[21])
             found["-".join([role, *index])] = Usage(process, cpu / TICKS, pages * PAGE)
     return found
