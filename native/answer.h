@@ -10,24 +10,10 @@
 #include "pull_request.h"
 
 enum {
+    SHOAL_REPLY_ARRAYS = 6, /* PullReply.arrays */
     SHOAL_ANSWER_BYTES = 512 << 10, /* of an answer; see BLOCK_BYTES in ps/model/rows.py */
     SHOAL_REPLY_HEADER = 64 + 32 * (SHOAL_WIRE_TABLES + 2)
 };
-
-static void shoal_put_array(shoal_out *out, int type, const uint64_t *shape, int dimensions) {
-    uint8_t packed[2 * 10];
-    shoal_out extents = {packed};
-    for (int k = 0; k < dimensions; k++) shoal_put_varint(&extents, shape[k]);
-    const uint64_t size = (uint64_t)(extents.at - packed);
-    *out->at++ = 6 << 3 | SHOAL_WIRE_BYTES; /* PullReply.arrays */
-    *out->at++ = (uint8_t)(2 + 2 + size);
-    *out->at++ = 1 << 3 | SHOAL_WIRE_VARINT;
-    *out->at++ = (uint8_t)type;
-    *out->at++ = 2 << 3 | SHOAL_WIRE_BYTES;
-    *out->at++ = (uint8_t)size;
-    memcpy(out->at, packed, size);
-    out->at += size;
-}
 
 typedef struct {
     int64_t version;
@@ -135,14 +121,14 @@ static size_t shoal_plan_answer(const shoal_pull *pull, const shoal_served *tabl
         const uint64_t n = pull->ids[pull->place[k]].shape[0];
         const uint64_t dim = (uint64_t)tables[pull->table[k]].store->dim;
         const uint64_t shape[2] = {n, dim};
-        shoal_put_array(out, type, shape, 2);
+        shoal_put_array(out, SHOAL_REPLY_ARRAYS, type, shape, 2);
         *largest = n * dim > *largest ? n * dim : *largest;
         sizes[count++] = n * dim * width;
     }
     if (moment->has_dense) {
-        shoal_put_array(out, SHOAL_WIRE_FLOAT32, &moment->elements, 1);
+        shoal_put_array(out, SHOAL_REPLY_ARRAYS, SHOAL_WIRE_FLOAT32, &moment->elements, 1);
         sizes[count++] = moment->elements * 4;
-        shoal_put_array(out, SHOAL_WIRE_FLOAT32, &moment->state_elements, 1);
+        shoal_put_array(out, SHOAL_REPLY_ARRAYS, SHOAL_WIRE_FLOAT32, &moment->state_elements, 1);
         sizes[count++] = moment->state_elements * 4;
     }
     bytes = SHOAL_FRAME_PREFIX + (uint64_t)(out->at - header);

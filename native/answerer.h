@@ -6,25 +6,18 @@
 #ifndef SHOAL_ANSWERER_H
 #define SHOAL_ANSWERER_H
 
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "moments.h"
 #include "pushes.h"
 #include "traffic.h"
 #include "wire.h"
 
 enum {
-    SHOAL_MESSAGE_PREFIX = 16, /* proto/plane/message.py */
     SHOAL_SLOT_BYTES = (1 << SHOAL_SLOT_BITS) / 8,
-    SHOAL_BUCKETS = 32         /* of a histogram of durations, at most */
+    SHOAL_BUCKETS = 32 /* of a histogram of durations, at most */
 };
-
-static inline double shoal_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec) / 1e9; /* as time.monotonic */
-}
 
 typedef struct {
     shoal_store *store;

@@ -15,6 +15,10 @@ cdef extern from "halves.h" nogil:
     void shoal_encode_float16(const float *, uint16_t *, int64_t)
     void shoal_decode_float16(const uint16_t *, float *, int64_t)
 
+cdef extern from "scaled.h" nogil:
+    float shoal_scale_of(const float *, int64_t)
+    void shoal_encode_scaled(const float *, float scale, uint16_t *, int64_t)
+
 cdef extern from "mixing.h" nogil:
     enum: SHOAL_SLOT_BITS
     uint64_t shoal_mix64(uint64_t)
@@ -268,6 +272,61 @@ cdef extern from "connection.h" nogil:
     int shoal_serve(shoal_answerer *, shoal_connection *)
     int shoal_apply_frame(shoal_answerer *, const uint8_t *frame, size_t size, shoal_message *,
                           shoal_push_record **broken)
+
+cdef extern from "wire.h" nogil:
+    enum: SHOAL_WIRE_INT64, SHOAL_WIRE_FLOAT32, SHOAL_WIRE_BFLOAT16, SHOAL_WIRE_FLOAT16
+
+cdef extern from "fan_out.h" nogil:
+    enum: SHOAL_FAN_NUMBERS, SHOAL_FAN_PIECES
+    enum: SHOAL_FAN_SENDING, SHOAL_FAN_DONE, SHOAL_FAN_UNSENT, SHOAL_FAN_UNREAD
+    enum: SHOAL_FAN_UNTAKEN, SHOAL_FAN_LATE, SHOAL_FAN_CLOSED, SHOAL_FAN_BROKEN
+    enum: SHOAL_FAN_SHARED, SHOAL_FAN_INTEGERS, SHOAL_FAN_REALS, SHOAL_FAN_SCALES, SHOAL_FAN_SPECS
+    ctypedef struct shoal_fan_array:
+        char *data
+        const int64_t *offsets
+        int64_t columns
+        int type
+        int width
+        float *decoded
+    ctypedef struct shoal_fan_arrays:
+        shoal_fan_array *arrays
+        int count
+        int optional
+    ctypedef struct shoal_fan_piece:
+        int kind
+        unsigned field
+        size_t size
+        const void *each
+    ctypedef struct shoal_fan_way:
+        int socket
+        int error
+        uint8_t *kept
+        size_t kept_size
+    ctypedef struct shoal_fan:
+        int servers
+        int kind
+        int answer
+        int pieces
+        int flag
+        int specs
+        int fields
+        unsigned reals
+        unsigned flags
+        size_t most_bytes
+        double seconds
+        shoal_fan_piece *piece
+        shoal_fan_arrays sent
+        shoal_fan_arrays wanted
+        const int64_t *has
+        shoal_fan_way *ways
+        uint8_t *status
+        int64_t *numbers
+        uint8_t *arena
+    int shoal_fan_new(shoal_fan *, int servers)
+    shoal_fan_array *shoal_fan_add_array(shoal_fan_arrays *)
+    int shoal_fan_begin(shoal_fan *)
+    int shoal_fan_run(shoal_fan *)
+    void shoal_fan_free(shoal_fan *)
 
 
 cdef inline void take(pthread_mutex_t *lock) noexcept:

@@ -27,6 +27,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """The dtype of an array by the name of what its values are."""
 
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
 
 def encoded(values: Float32, name: str) -> Array:
     """`values` as DTYPES has them under `name`: themselves, or a new array of their shape."""

@@ -14,6 +14,7 @@
 enum {
     SHOAL_WIRE_TABLES = 256,   /* in a request, and so many arrays, which two for each may be */
     SHOAL_WIRE_ARRAYS = 2 * SHOAL_WIRE_TABLES,
+    SHOAL_MESSAGE_PREFIX = 16, /* of a message of the data plane: proto/plane/message.py */
     SHOAL_FRAME_PREFIX = 8,    /* magic, and the length of the header */
     SHOAL_FRAME_ALIGNMENT = 8, /* of arrays, in a frame */
     SHOAL_IDENTITY_FIELDS = 3
@@ -200,6 +201,25 @@ static inline void shoal_put_number(shoal_out *out, unsigned field, uint64_t val
     if (!value) return;
     *out->at++ = (uint8_t)(field << 3 | SHOAL_WIRE_VARINT);
     shoal_put_varint(out, value);
+}
+
+enum { SHOAL_PUT_ARRAY = 2 * 2 + 2 + 2 * 2 + 2 * 10 }; /* bytes that an ArraySpec takes at most */
+
+/* A field of an ArraySpec. */
+static void shoal_put_array(shoal_out *out, unsigned field, int type, const uint64_t *shape,
+                            int dimensions) {
+    uint8_t packed[2 * 10];
+    shoal_out extents = {packed};
+    for (int k = 0; k < dimensions; k++) shoal_put_varint(&extents, shape[k]);
+    const uint64_t size = (uint64_t)(extents.at - packed);
+    shoal_put_varint(out, field << 3 | SHOAL_WIRE_BYTES);
+    *out->at++ = (uint8_t)(2 + 2 + size);
+    *out->at++ = 1 << 3 | SHOAL_WIRE_VARINT;
+    *out->at++ = (uint8_t)type;
+    *out->at++ = 2 << 3 | SHOAL_WIRE_BYTES;
+    *out->at++ = (uint8_t)size;
+    memcpy(out->at, packed, size);
+    out->at += size;
 }
 
 #endif

@@ -158,6 +158,11 @@ def own_calls_file() -> Path | None:
     return calls_file(Path(_FOLDER), _PROCESS) if _FOLDER else None
 
 
+def armed(name: str) -> bool:
+    """True if this process is to die or hang at a point."""
+    return any(path.exists() for path in files_of(name))
+
+
 def files_of(*names: str) -> list[Path]:
     """Files of points, one of which is there while this process is to die or hang at one."""
     folder = Path(_FOLDER)

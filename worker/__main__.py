@@ -118,7 +118,7 @@ def _work(
         from shoal.worker.code.module import as_exception, load_module
         from shoal.worker.loop import Worker, failure_of
         from shoal.worker.servers.group import ServerGroup
-        from shoal.worker.servers.requests import VALUE_TYPES
+        from shoal.worker.servers.pull_requests import VALUE_TYPES
 
     servers = None
     cache_mb, cache_staleness = job.row_cache_limits

@@ -4,21 +4,28 @@
 
 All servers are in one process, this one is the worker: it pulls the rows of random ids of two
 tables (of 1 and 16 columns over the same ids) and the dense vector of the end-to-end benchmark's
-network, and pushes as much, one step after the other. Prints, for each number of servers, the CPU
-of the worker and of all servers a step, and its time. The numbers of servers take turns; a figure
-is the median of its rounds.
+network, and pushes as much, one step after the other. Three ways take turns: all servers at once
+below Python, as workers do it; one call after the other in Python, as with TLS; and a bare loop in C
+(bare_loop.c, compiled with `cc`) that sends requests made beforehand and receives the answers.
+Prints, for each number of servers and way, the CPU of the worker and of all servers a step, and its
+time. A figure is the median of its rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from rich.console import Console
@@ -30,9 +37,15 @@ from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc, serving
 from shoal.proto.memory import keep_freed_memory
+from shoal.proto.plane import message
+from shoal.proto.plane.client import Pool
 from shoal.proto.values.routing import Routing
 from shoal.ps.service import ParameterServer
+from shoal.worker.servers.fan_out import FannedOut
 from shoal.worker.servers.group import ServerGroup
+from shoal.worker.servers.ids import group_tables
+from shoal.worker.servers.pull_requests import PullHead, PullPlan
+from shoal.worker.servers.push_requests import PushPlan, split_by_owner
 from shoal.worker.servers.pushing import Push
 
 LOCAL = "127.0.0.1:0"
@@ -109,6 +122,44 @@ class Servers:
             )
         )
 
+    def bare_requests(self, ids: np.ndarray, number: int) -> list[list[bytes]]:
+        """A pull's messages to all servers, and a push's, of another worker."""
+        routing = self._group.routing
+        caller = pb.PushIdentity(worker=9)
+        found = group_tables([[ids], [ids]], routing)
+        plan = PullPlan(found, DIMS)
+        head = PullHead(routing.epoch, [-1] * routing.servers, True, caller)
+        zeros = np.zeros(routing.servers, np.int64)
+        caller = pb.PushIdentity(worker=9, sequence=number)
+        push = PushPlan(
+            split_by_owner(
+                {t: (found[t].unique, rows) for t, rows in enumerate(plan.rows)}, routing
+            ),
+            pb.PushRequest(identity=caller, routing_epoch=routing.epoch, learning_rate=0.001),
+            (np.zeros(DENSE, np.float32), np.zeros(0, np.float32)),
+            routing.servers,
+            zeros + 1,
+            zeros,
+            zeros.astype(np.float64),
+            zeros,
+            pb.FLOAT32,
+        )
+        for rows in plan.rows:
+            rows[:] = 0.0
+        frames = {
+            methods.PULL: [plan.frame(head, each) for each in range(routing.servers)],
+            methods.PUSH: [push.frame(each) for each in range(routing.servers)],
+        }
+        return [
+            [message.prefix(method.kind, len(each)) + each.joined() for each in made]
+            for method, made in frames.items()
+        ]
+
+    @property
+    def addresses(self) -> list[str]:
+        """Of all servers."""
+        return [each.address for each in self._group._calls._circuits]
+
     def cpu(self) -> float:
         """Seconds of the servers' process."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -120,14 +171,87 @@ class Servers:
         self._process.communicate("")
 
 
-def measured(servers: Servers, batches: list[np.ndarray]) -> tuple[float, float, float]:
+class Bare:
+    """The bare loop, with connections of its own."""
+
+    ROOM = 1 << 24
+
+    def __init__(self, servers: Servers, loop: ctypes.CDLL) -> None:
+        self._servers = servers
+        self._loop = loop
+        self._number = 0
+        self._links = [Pool(each, "", None).connected() for each in servers.addresses]
+        self._sockets = (ctypes.c_int * len(self._links))(*[link.number for link in self._links])
+        # Memory that is not touched costs nothing.
+        self._room = np.empty(self.ROOM, np.uint8)
+
+    def step_calls(self, batches: list[np.ndarray]) -> list[tuple]:
+        """The arguments of `exchange` for a pull and a push of each batch."""
+        made = []
+        for ids in batches:
+            self._number += 1
+            for requests in self._servers.bare_requests(ids, self._number):
+                count = len(requests)
+                arrays = [np.frombuffer(each, np.uint8) for each in requests]
+                pointers = ctypes.c_void_p * count
+                arguments = (
+                    count,
+                    self._sockets,
+                    pointers(*[each.ctypes.data for each in arrays]),
+                    (ctypes.c_size_t * count)(*[each.size for each in arrays]),
+                    pointers(*[self._room.ctypes.data] * count),
+                    ctypes.c_size_t(self.ROOM),
+                )
+                made.append((arguments, arrays))
+        return made
+
+    def run(self, calls: list[tuple]) -> None:
+        """Make them."""
+        for arguments, _ in calls:
+            if failed := self._loop.exchange(*arguments):
+                raise SystemExit(f"server {failed - 1} did not answer")
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+
+
+def compiled() -> ctypes.CDLL:
+    """The bare loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, "bare_loop.so")
+        source = Path(__file__).with_name("bare_loop.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", source, "-o", target], check=True)
+        return ctypes.CDLL(str(target))
+
+
+def measured(servers: Servers, steps: int, run: Callable[[], None]) -> tuple[float, float, float]:
     """Milliseconds a step: CPU of the worker, of the servers, and time."""
     began, own, theirs = time.perf_counter(), time.process_time(), servers.cpu()
-    for ids in batches:
-        servers.step(ids)
+    run()
     spent = time.process_time() - own, servers.cpu() - theirs, time.perf_counter() - began
-    own, theirs, passed = (1000 * each / len(batches) for each in spent)
+    own, theirs, passed = (1000 * each / steps for each in spent)
     return own, theirs, passed
+
+
+def rounds_of(servers: Servers, bare: Bare, batches: list[np.ndarray]) -> dict[str, tuple]:
+    """A round of each way."""
+    calls = bare.step_calls(batches)
+
+    def steps() -> None:
+        for ids in batches:
+            servers.step(ids)
+
+    def one_by_one() -> None:
+        with mock.patch.object(FannedOut, "run", partialmethod(FannedOut.run, one_by_one=True)):
+            steps()
+
+    ways = {
+        "all at once": steps,
+        "one by one, in Python": one_by_one,
+        "bare loop": lambda: bare.run(calls),
+    }
+    return {name: measured(servers, len(batches), run) for name, run in ways.items()}
 
 
 def main() -> None:
@@ -143,24 +267,30 @@ def main() -> None:
     keep_freed_memory()
     rng = np.random.default_rng(0)
     batches = [rng.choice(RANGE, given.ids, replace=False) for _ in range(given.steps)]
-    made: dict[int, Servers] = {}
-    found: dict[int, list[tuple[float, float, float]]] = {count: [] for count in given.servers}
+    loop = compiled()
+    made: dict[int, tuple[Servers, Bare]] = {}
+    found: dict[tuple[int, str], list[tuple]] = {}
     try:
         for count in given.servers:
-            made[count] = Servers(count)
-            measured(made[count], batches[:5])
+            servers = Servers(count)
+            made[count] = servers, Bare(servers, loop)
+            rounds_of(*made[count], batches[:5])
         for _ in range(given.rounds):
-            for count, servers in made.items():
-                found[count].append(measured(servers, batches))
+            for count, (servers, bare) in made.items():
+                for way, spent in rounds_of(servers, bare, batches).items():
+                    found.setdefault((count, way), []).append(spent)
     finally:
-        for servers in made.values():
+        for servers, bare in made.values():
+            bare.close()
             servers.close()
     table = Table(title=f"a step's calls, {given.ids:,} ids of two tables, {DENSE:,} dense weights")
-    for heading in ("servers", "CPU of the worker, ms", "CPU of all servers, ms", "time, ms"):
+    table.add_column("servers", justify="right")
+    table.add_column("way")
+    for heading in ("CPU of the worker, ms", "CPU of all servers, ms", "time, ms"):
         table.add_column(heading, justify="right")
-    for count, rounds in found.items():
-        medians = [statistics.median(each) for each in zip(*rounds, strict=True)]
-        table.add_row(str(count), *(f"{each:.2f}" for each in medians))
+    for count, way in sorted(found, key=lambda each: each[0]):
+        medians = [statistics.median(each) for each in zip(*found[count, way], strict=True)]
+        table.add_row(str(count), way, *(f"{each:.2f}" for each in medians))
     Console().print(table)
 
 

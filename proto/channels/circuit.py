@@ -22,7 +22,7 @@ from typing import Any, Generic
 from google.protobuf.message import Message
 
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.channels.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection
+from shoal.proto.channels.rpc import DEFAULT_DEADLINE, DEFAULT_PATIENCE, Connection, Lent
 from shoal.proto.errors import (
     BrokenStreamError,
     CallError,
@@ -174,6 +174,10 @@ class Circuit:
                         return answer
             attempt = self.start(method, request)
         return answer
+
+    def lend(self, method: Method[Any, Any]) -> Lent | None:
+        """A connection for an exchange by its number, if the server is there and has one idle."""
+        return None if self._waits(method) else self._connection.lend()
 
     @staticmethod
     def was_answered(method: Method[Any, Reply], attempt: Attempt[Reply]) -> bool:

@@ -23,6 +23,7 @@ from shoal.proto.errors import CallError, PeerUnavailableError, WireError
 from shoal.proto.identity import Identity
 from shoal.proto.methods import Method, Reply, Request
 from shoal.proto.plane.client import Exchange, Pool, Take
+from shoal.proto.plane.link import Link
 from shoal.proto.wire.backoff import BACKOFF_LIMIT, backoff_seconds
 from shoal.proto.wire.handshakes import explained
 from shoal.proto.wire.transport import ERROR_METADATA, PEER_METADATA, open_channel, serialize
@@ -225,6 +226,14 @@ class Connection:
             calls.add(future)
         return cast("Future[Reply]", future)
 
+    def lend(self) -> Lent | None:
+        """An idle connection of the data plane, as Pool.lend; None also once this is closed."""
+        pools = self._pools
+        if not pools or self._closed:
+            return None
+        link = pools[-1].lend()
+        return None if link is None else (self, pools[-1], link)
+
     def result(
         self,
         method: Method[Request, Reply],
@@ -283,6 +292,10 @@ class Connection:
         return RuntimeError(
             f"{method.name} at {self.address} failed: {error.code().name}: {error.details()}"
         )
+
+
+Lent = tuple[Connection, Pool, Link]
+"""A connection of the data plane that was lent, behind those to whom it belongs."""
 
 
 def _refusal(error: grpc.RpcError) -> WireError | None:

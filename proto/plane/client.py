@@ -81,13 +81,21 @@ class Exchange(Generic[Reply]):
     """A call that was sent once, and its answer to come."""
 
     def __init__(
-        self, pool: Pool, method: Method[Any, Any], deadline: float, begun: Link | CallError
+        self,
+        pool: Pool,
+        method: Method[Any, Any],
+        deadline: float,
+        begun: Link | CallError,
+        until: float | None = None,
     ) -> None:
-        """begun: the connection; or why the call was not sent."""
+        """begun: the connection; or why the call was not sent, or not answered.
+
+        until: moment by which there is an answer; None: the deadline begins now.
+        """
         self._pool = pool
         self._method = method
         self._deadline = deadline
-        self._until = time.monotonic() + deadline
+        self._until = time.monotonic() + deadline if until is None else until
         self._lock = threading.Lock()
         self._link = begun if isinstance(begun, Link) else None
         self._error: Exception | None = None if isinstance(begun, Link) else begun
@@ -282,6 +290,36 @@ class Pool:
             self.drop(link)
             raise
         return Exchange(self, method, deadline, link)
+
+    def lend(self) -> Link | None:
+        """An idle connection, for an exchange by its number; None if there is none that has one.
+
+        Afterwards it is given back, dropped, or the rest of the exchange is `taken_on`.
+        """
+        with self._lock:
+            idle = self._idle
+            if idle and idle[-1].plain and idle[-1].empty:
+                return idle.pop()
+        return None
+
+    def taken_on(
+        self,
+        method: Method[Any, Any],
+        link: Link,
+        deadline: float,
+        found: bytes | BrokenError,
+        until: float,
+    ) -> Exchange[Any]:
+        """The exchange for which a connection was lent, once its request was sent.
+
+        found: what has come of the answer; or why there is none, or no request was taken. until:
+        moment by which there is an answer.
+        """
+        if isinstance(found, bytes):
+            link.received(found)
+            return Exchange(self, method, deadline, link, until)
+        self.drop(link)
+        return Exchange(self, method, deadline, self.unavailable(method, str(found)))
 
     def unavailable(self, method: Method[Any, Any], reason: str) -> PeerUnavailableError:
         """The error of a call that was not answered."""

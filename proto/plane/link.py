@@ -69,13 +69,15 @@ def kept(data: memoryview) -> memoryview:
 class Link:
     """One connection. Two threads may not read, or write, at a time; any may `shut` it.
 
-    user: who has it at the moment, for whoever made it.
+    user: who has it at the moment, for whoever made it. plain: True without TLS. number: of its
+    socket.
     """
 
     def __init__(self, made: socket.socket) -> None:
         """made: connected, and a TLS handshake, if any, is over."""
         self._socket = made
-        self._tls = isinstance(made, ssl.SSLSocket)
+        self.plain = not isinstance(made, ssl.SSLSocket)
+        self.number = made.fileno()
         self._limits: dict[int, float] = {}
         self.user: Any = None
         self._view = unfilled(_BEGIN + PREFIX_BYTES + ROOM_BYTES)
@@ -89,7 +91,7 @@ class Link:
 
     def _limit(self, option: int, seconds: float) -> None:
         """Limit the time that one call of the system may take."""
-        if self._tls:
+        if not self.plain:
             # Python repeats its calls by itself on a socket that blocks.
             if self._socket.gettimeout() != (seconds or None):
                 self._socket.settimeout(seconds or None)
@@ -110,6 +112,16 @@ class Link:
         self._socket.close()
 
     # ------------------------------------------------------------ receiving
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing was received that was not read."""
+        return self._start == self._end
+
+    def received(self, data: bytes) -> None:
+        """Have `data` read next: up to ROOM_BYTES that somebody else received. Only if `empty`."""
+        self._start, self._end = _BEGIN, _BEGIN + len(data)
+        self._view[_BEGIN : self._end] = data
 
     def next_prefix(self, until: float) -> tuple[int, int]:
         """Kind and size of the next message. until: moment of time.monotonic.
@@ -183,7 +195,7 @@ class Link:
     def _receive(self, view: memoryview, seconds: float, *, exact: bool) -> int:
         if seconds <= 0:
             raise LateError("nothing came in time")
-        flags = socket.MSG_WAITALL if exact and not self._tls else 0
+        flags = socket.MSG_WAITALL if exact and self.plain else 0
         try:
             # Rounded, and a long one more so: a limit that is as it was costs nothing.
             exact_enough = int(seconds) + 1.0 if seconds > LONG_SECONDS else round(seconds, 1)
@@ -233,7 +245,7 @@ class Link:
         """
         try:
             self._limit(socket.SO_SNDTIMEO, seconds)
-            if self._tls:
+            if not self.plain:
                 self._send_tls(buffers)
                 return
             sent = self._socket.sendmsg(cast(Any, buffers)) if len(buffers) <= BUFFERS else 0

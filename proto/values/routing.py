@@ -102,6 +102,14 @@ def slice_of(size: int, server: int, servers: int) -> slice:
     return slice(server * size // servers, (server + 1) * size // servers)
 
 
+def slice_offsets(size: int, servers: int, count: int) -> npt.NDArray[np.int64]:
+    """Where slices of `count` servers begin, int64 [count + 1]; each ends where the next begins.
+
+    Slices of a flat vector of `size` that the first `servers` have, as `slice_of` cuts it.
+    """
+    return np.minimum(np.arange(count + 1), servers) * size // servers
+
+
 def holder_index(server: int, first: int) -> int:
     """Which server keeps another one's log of updates. first: how many keep logs, Routing.dense."""
     return (server + 1) % first if server < first else server % first

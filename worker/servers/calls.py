@@ -8,7 +8,7 @@ is called is pulling.py's, pushing.py's and group.py's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,14 +19,14 @@ from shoal.errors import UserError
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.circuit import Attempt, Circuit
-from shoal.proto.channels.rpc import Connection
+from shoal.proto.channels.rpc import Connection, Lent
 from shoal.proto.errors import WireError
 from shoal.proto.identity import Identity
 from shoal.proto.plane.client import Take
 from shoal.proto.protocol import own_protocol
 from shoal.proto.values.routing import Routing, slice_of
 from shoal.proto.wire import frames
-from shoal.proto.wire.frames import Body, Pieces
+from shoal.proto.wire.frames import Pieces
 from shoal.proto.wire.transport import LARGEST_SLICE_BYTES, peer_name
 
 Float32 = npt.NDArray[np.float32]
@@ -66,9 +66,22 @@ class DenseValues:
         """The values to begin with."""
         self.trainable, self.state = trainable, state
 
-    def take(self, newer: Mapping[int, tuple[Float32, Float32]]) -> None:
-        """Take newer slices, by server, of those of which `known` told the versions."""
-        if newer:
+    def unfilled(self) -> tuple[Float32, Float32]:
+        """Places for a newer pair of vectors."""
+        return np.empty_like(self.trainable), np.empty_like(self.state)
+
+    def take(
+        self,
+        newer: Mapping[int, tuple[Float32, Float32]],
+        whole: tuple[Float32, Float32] | None = None,
+    ) -> None:
+        """Take newer slices, by server, of those of which `known` told the versions.
+
+        whole: both vectors, if all slices are newer ones and in their places there.
+        """
+        if whole is not None:
+            self.trainable, self.state = whole
+        elif newer:
             servers = len(self.versions)
             pairs = [
                 newer.get(server) or slices(self.trainable, self.state, server, servers)
@@ -133,7 +146,7 @@ class ServerCalls:
         self._circuits: list[Circuit] = []
         self._acknowledged: list[pb.LastPush] = []
         # The push that was sent last to each server, which may be answered and not noted yet.
-        self._sent: list[tuple[pb.LastPush, Attempt[bytes]] | None] = []
+        self._sent: list[tuple[pb.LastPush, Callable[[int], bool]] | None] = []
         self._known_versions: list[int] = []
         self._have(reply.servers)
         self._spec = pb.ModelSpec()
@@ -214,10 +227,10 @@ class ServerCalls:
 
     def _registration(self, server: int) -> pb.RegisterRequest:
         sent = self._sent[server]
-        if sent is not None and Circuit.was_answered(methods.PUSH, sent[1]):
+        if sent is not None and sent[1](server):
             # While its sender still waits for another server: what is not told now, the master
             # would not miss.
-            self.acknowledged(server, sent[0])
+            self.acknowledged([server], sent[0])
         last = self._acknowledged[server]
         caller = pb.PushIdentity(sequence=last.identity.sequence)
         caller.MergeFrom(self.caller)
@@ -230,7 +243,7 @@ class ServerCalls:
         )
 
     def _registered(self, server: int, reply: pb.RegisterReply) -> None:
-        self.see(server, reply.version)
+        self.see({server: reply.version})
         if not reply.dense_initialized:
             if reply.routing_epoch > self.routing.epoch:
                 with self._routing_lock:
@@ -239,22 +252,39 @@ class ServerCalls:
             frame = frames.encode(pb.InitializeDenseRequest(), own)
             self._circuits[server].call(methods.INITIALIZE_DENSE, frame)
 
-    def see(self, server: int, version: int) -> None:
-        """A server said that it is at this version."""
-        self._known_versions[server] = max(self._known_versions[server], version)
-        self.version = max(self.version, version)
+    def see(self, versions: Mapping[int, int]) -> None:
+        """Servers, by index, said that they are at these versions."""
+        known = self._known_versions
+        for server, version in versions.items():
+            if version > known[server]:
+                known[server] = version
+                self.version = max(self.version, version)
 
-    def acknowledged(self, server: int, push: pb.LastPush) -> None:
-        """A server has applied this push, and all before."""
+    def acknowledged(self, servers: Iterable[int], push: pb.LastPush) -> None:
+        """Servers have applied this push, and all before."""
+        sequence = push.identity.sequence
         with self._noting:
-            if push.identity.sequence > self._acknowledged[server].identity.sequence:
-                self._acknowledged[server] = push
+            for server in servers:
+                if sequence > self._acknowledged[server].identity.sequence:
+                    self._acknowledged[server] = push
 
-    def sent(self, server: int, push: pb.LastPush, answer: Attempt[bytes]) -> None:
-        """A push is on its way to a server; each once."""
-        self._sent[server] = push, answer
+    def sent(
+        self, servers: Iterable[int], push: pb.LastPush, was_answered: Callable[[int], bool]
+    ) -> None:
+        """A push is on its way to servers; each once.
+
+        was_answered: waits for a server; True if it answered, and did not refuse.
+        """
+        sent = push, was_answered
+        for server in servers:
+            self._sent[server] = sent
 
     # ------------------------------------------------------------ calling
+
+    def lend(self, servers: Iterable[int], method: methods.Method[Any, Any]) -> dict[int, Lent]:
+        """Connections to those of the servers that have one for now, as Circuit.lend."""
+        found = ((server, self._circuits[server].lend(method)) for server in servers)
+        return {server: lent for server, lent in found if lent is not None}
 
     def start(
         self, server: int, method: methods.Method[Any, bytes], frame: Frame
@@ -283,22 +313,11 @@ class ServerCalls:
                 self._join(server)
             answer = self._circuits[server].start(method, frame)
 
-    def all(
-        self,
-        method: methods.Method[Any, bytes],
-        requests: Mapping[int, Frame],
-        take: Callable[[int, Body], Any] | None = None,
-    ) -> dict[int, Any]:
-        """Make calls to servers, by index, at the same time; their answers.
-
-        take: reads the answer of a server, as `finish` takes it.
-        """
+    def all(self, method: methods.Method[Any, bytes], requests: Mapping[int, Frame]) -> None:
+        """Make calls to servers, by index, at the same time."""
         begun = {server: self.start(server, method, frame) for server, frame in requests.items()}
-        answers = {}
         for server, frame in requests.items():
-            read = None if take is None else partial(take, server)
-            answers[server] = self.finish(server, method, frame, begun[server], read)
-        return answers
+            self.finish(server, method, frame, begun[server])
 
     def read_table(self, table: int) -> Iterator[bytes]:
         """The frames of a table's rows, server after server."""

@@ -22,8 +22,8 @@ from shoal.proto.wire import frames
 from shoal.worker.servers.calls import ServerCalls
 from shoal.worker.servers.in_flight import InFlightPushes
 from shoal.worker.servers.pulling import Pulled, Puller
+from shoal.worker.servers.push_requests import split_by_owner
 from shoal.worker.servers.pushing import Push, Pusher
-from shoal.worker.servers.requests import split_by_owner
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -148,10 +148,10 @@ class ServerGroup:
         """Set rows of a table: ids int64 [n] without repeats, rows float32 [n, dim]."""
         while True:
             routing = self.routing
-            parts, _ = split_by_owner({table: (ids, rows)}, routing)
+            parts = split_by_owner({table: (ids, rows)}, routing)
             header = pb.AssignRowsRequest(routing_epoch=routing.epoch, table=table)
             requests = {
-                server: frames.pieces(header, parts[server][table]) for server in routing.present
+                server: frames.pieces(header, parts.of(server)[table]) for server in routing.present
             }
             try:
                 self._calls.all(methods.ASSIGN_ROWS, requests)

@@ -94,17 +94,25 @@ class InFlightPushes:
             if computed is not None:  # else nothing is pulled ahead of pushes
                 computed.sent.update(dict.fromkeys(servers, sequence))
 
-    def applied(self, server: int, sequence: int) -> None:
-        """A server has applied what went out under a sequence number."""
+    def applied(self, servers: Iterable[int], sequence: int) -> None:
+        """Servers have applied what went out under a sequence number."""
         with self._lock:
-            self._unseen[server].append(sequence)
+            for server in servers:
+                self._unseen[server].append(sequence)
 
-    def applied_after(self, server: int, last: int) -> int:
-        """Count own pushes that a server applied after `last`, which rises from pull to pull."""
+    def applied_after(self, applied: Sequence[int]) -> list[int]:
+        """Count own pushes that each server applied after those that its pull had.
+
+        applied: the sequence number of the last of these, one a server; rises from pull to pull.
+        """
         with self._lock:
-            later = [sequence for sequence in self._unseen[server] if sequence > last]
-            self._unseen[server] = later
-            return len(later)
+            counts = []
+            for server, last in enumerate(applied):
+                unseen = self._unseen[server]
+                if unseen and unseen[0] <= last:
+                    self._unseen[server] = unseen = [each for each in unseen if each > last]
+                counts.append(len(unseen))
+            return counts
 
     def missing(self, applied: Sequence[int], dense: int) -> Missing:
         """The pushes that a pull lacks. Pulls come in order.

@@ -1,14 +1,15 @@
 """Pulling: the rows and dense values that a batch needs, from all servers at once.
 
 Owns splitting a pull over servers, the cache of rows, and putting the answers together.
-Frames are requests.py's, connections calls.py's.
+Requests are pull_requests.py's, calls to all servers fan_out.py's.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,10 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.values.routing import Routing
 from shoal.worker.servers.cache import RowCache
-from shoal.worker.servers.calls import ServerCalls
+from shoal.worker.servers.calls import ServerCalls, slices
+from shoal.worker.servers.fan_out import FannedOut
 from shoal.worker.servers.ids import TableIds, group_tables
-from shoal.worker.servers.requests import Answer, PullPlan
+from shoal.worker.servers.pull_requests import Answer, PullHead, PullPlan, Told
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -116,17 +118,30 @@ class Puller:
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
         plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
-        frames = plan.requests(routing.epoch, dense.known(routing), training, calls.caller)
-        requests = {server: frames[server] for server in routing.present}
-        answers: dict[int, Answer] = calls.all(methods.PULL, requests, plan.take)
-        newer: dict[int, tuple[Float32, Float32]] = {}
-        for server, answer in answers.items():
-            calls.see(server, answer.reply.version)
+        head = PullHead(routing.epoch, dense.known(routing), training, calls.caller)
+        whole = dense.unfilled()
+        made = plan.fan_out(head, whole, routing.dense)
+        call = FannedOut(
+            calls, methods.PULL, routing.present, made, lambda server: plan.frame(head, server)
+        )
+        call.run()
+        told = Told.of(made)
+        newer = {}
+        in_place = [each for each in call.answered if told.has_dense[each]]
+        if all_in_place := len(in_place) == routing.dense:
+            dense.versions = told.versions[: routing.dense]
+        else:
+            newer = {server: slices(*whole, server, routing.dense) for server in in_place}
+        for server in call.left:
+            answer: Answer = call.finish(server, partial(plan.take, server))
+            told.note(server, answer.reply)
             if answer.dense is not None:
                 newer[server] = answer.dense
-                dense.versions[server] = answer.reply.version
-        replies = _replies(answers, routing)
-        versions = [reply.version for reply in replies]
+        calls.see({server: told.versions[server] for server in routing.present})
+        for server in newer:
+            dense.versions[server] = told.versions[server]
+        told.complete(routing)
+        versions = told.versions
         rows = plan.rows
         if cached is not None:
             rows = cached.join(rows, versions)
@@ -136,26 +151,15 @@ class Puller:
                 version if oldest is None else min(version, oldest)
                 for version, oldest in zip(versions, cached.oldest, strict=True)
             ]
-        dense.take(newer)
+        dense.take(newer, whole if all_in_place else None)
         return Pulled(
             ids,
             rows,
             dense.trainable,
             dense.state,
             versions,
-            [reply.time for reply in replies],
-            [reply.applied for reply in replies],
-            [reply.update for reply in replies],
+            told.times,
+            told.applied,
+            told.updates,
             routing,
         )
-
-
-def _replies(answers: Mapping[int, Answer], routing: Routing) -> list[pb.PullReply]:
-    """The reply of each server, in the order of their indices."""
-    replies = {server: answer.reply for server, answer in answers.items()}
-    if routing.absent:
-        newest = max(replies.values(), key=lambda reply: reply.version)
-        # Without the time: clocks of servers are their own.
-        instead = pb.PullReply(version=newest.version, applied=newest.applied, update=newest.update)
-        replies |= dict.fromkeys(routing.absent, instead)
-    return [replies[server] for server in range(routing.servers)]

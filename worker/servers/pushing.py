@@ -1,12 +1,12 @@
 """Pushing: a step's gradients, to each server its part, each applied once.
 
 Owns the sequence numbers of pushes, and sending again what a server refused because the routing
-had changed. Frames are requests.py's, connections calls.py's.
+had changed. Requests are push_requests.py's, calls to all servers fan_out.py's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,10 +15,12 @@ import numpy.typing as npt
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
+from shoal.proto.values.routing import Routing
 from shoal.proto.wire import frames
-from shoal.worker.servers.calls import ROUTING_ERRORS, ServerCalls, slices
+from shoal.worker.servers.calls import ROUTING_ERRORS, ServerCalls
+from shoal.worker.servers.fan_out import FannedOut
 from shoal.worker.servers.in_flight import InFlightPushes
-from shoal.worker.servers.requests import push_frame, split_by_owner
+from shoal.worker.servers.push_requests import Parts, PushPlan, Tables, split_by_owner, told
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -87,35 +89,32 @@ class Pusher:
         # Each server gets a push, also one that is for it without values: so all have the same
         # last push of this worker, and are at the same step.
         wanted = set(routing.present)
-        tables = push.tables
+        tables: Tables = push.tables
         staleness = 0
         while True:
-            parts, owners = split_by_owner(tables, routing)
+            parts = split_by_owner(tables, routing)
             self._sequence += 1
-            header = self._header(push, routing.epoch)
-            requests = {
-                server: self._frame(
-                    push, server, header, parts[server], routing.dense if server in wanted else 0
-                )
-                for server in routing.present
-                if server in wanted or any(ids.size for ids, _ in parts[server].values())
-            }
+            plan = self._plan(push, parts, routing, wanted)
+            servers = [each for each in routing.present if each in wanted or parts.some(each)]
             # Before they go out: a pull may see one of them applied before its answer is here.
-            self._in_flight.sent(push.number, requests, self._sequence)
+            self._in_flight.sent(push.number, servers, self._sequence)
             faults.point("before-push")
             last = pb.LastPush(
                 identity=pb.PushIdentity(sequence=self._sequence),
                 task=push.task,
                 records_done=push.records_done,
             )
-            answers = {}
-            for server, request in requests.items():
-                answers[server] = calls.start(server, methods.PUSH, request)
-                calls.sent(server, last, answers[server])
+            made = plan.fan_out()
+            call = FannedOut(calls, methods.PUSH, servers, made, plan.frame)
+            calls.sent(servers, last, call.was_answered)
+            call.run(one_by_one=faults.armed("between-acknowledgements"))
+            staleness = max(staleness, *told(made, "staleness"))
+            versions = told(made, "version")
+            self._applied(push, last, {each: versions[each] for each in call.answered})
             refusals: dict[int, WireError] = {}
-            for server, answer in answers.items():
+            for server in call.left:
                 try:
-                    frame = calls.finish(server, methods.PUSH, requests[server], answer)
+                    frame = call.finish(server)
                 except WireError as error:
                     if error.kind not in ROUTING_ERRORS:
                         raise
@@ -123,11 +122,8 @@ class Pusher:
                     continue
                 reply, _ = frames.decode(frame, pb.PushReply)
                 staleness = max(staleness, reply.staleness)
-                calls.acknowledged(server, last)
-                if not push.hold:
-                    self._in_flight.applied(server, self._sequence)
-                calls.see(server, reply.version)
-                if server != max(answers):
+                self._applied(push, last, {server: reply.version})
+                if server != call.left[-1]:
                     faults.point("between-acknowledgements")
             if not refusals:
                 self.acknowledged = self._sequence
@@ -136,7 +132,7 @@ class Pusher:
             # again under a new number, routed by the new table.
             calls.follow_routing(next(iter(refusals.values())), routing)
             known, routing = routing.present, calls.routing
-            if len(refusals) < len(requests):
+            if len(refusals) < len(servers):
                 # Servers leave when a push is on all of them or on none.
                 refusals = {each: refusals[each] for each in routing.present if each in refusals}
                 if not refusals:
@@ -147,11 +143,14 @@ class Pusher:
                 for server in routing.present
                 if server not in known or (server in wanted and server in refusals)
             }
-            refused = {table: np.isin(owners[table], list(refusals)) for table in tables}
-            tables = {
-                table: (ids[refused[table]], gradients[refused[table]])
-                for table, (ids, gradients) in tables.items()
-            }
+            tables = parts.of_all(list(refusals))
+
+    def _applied(self, push: Push, last: pb.LastPush, versions: Mapping[int, int]) -> None:
+        """Servers have applied a push, or hold it, and are at these versions."""
+        self._calls.acknowledged(versions, last)
+        if not push.hold:
+            self._in_flight.applied(versions, self._sequence)
+        self._calls.see(versions)
 
     def _header(self, push: Push, epoch: int) -> pb.PushRequest:
         """The part of a push's header that is the same for all servers."""
@@ -169,24 +168,21 @@ class Pusher:
             event_time=push.event_time,
         )
 
-    def _frame(
-        self,
-        push: Push,
-        server: int,
-        common: pb.PushRequest,
-        part: dict[int, tuple[Int64, Float32]],
-        dense_servers: int,
-    ) -> frames.Pieces:
-        """The frame for a server. dense_servers: number with slices; 0: no slice for this one."""
-        header = pb.PushRequest()
-        header.CopyFrom(common)
-        if server < len(push.versions):
-            header.pulled_version = push.versions[server]
-            header.pulled_time = push.times[server]
-            applied = push.applied[server]
-        else:
-            # It came since the pull, and began at the others' version.
-            header.pulled_version, applied = max(push.versions), max(push.applied)
-        header.own_pushes = self._in_flight.applied_after(server, applied)
-        dense = slices(*push.dense, server, dense_servers) if dense_servers else None
-        return push_frame(header, part, dense, self._value_type)
+    def _plan(self, push: Push, parts: Parts, routing: Routing, wanted: Set[int]) -> PushPlan:
+        """The requests of a push. wanted: servers that get their slices of the dense values."""
+        # A server that came since the pull began at the others' version.
+        came = routing.servers - len(push.versions)
+        versions = [*push.versions[: routing.servers], *[max(push.versions)] * came]
+        applied = [*push.applied[: routing.servers], *[max(push.applied)] * came]
+        times = [*push.times[: routing.servers], *[0.0] * came]
+        return PushPlan(
+            parts=parts,
+            common=self._header(push, routing.epoch),
+            dense=push.dense,
+            slices=routing.dense,
+            has_dense=np.array([each in wanted for each in range(routing.servers)], np.int64),
+            versions=np.array(versions, np.int64),
+            times=np.array(times, np.float64),
+            own_pushes=np.array(self._in_flight.applied_after(applied), np.int64),
+            value_type=self._value_type,
+        )

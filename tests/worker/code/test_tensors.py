@@ -13,7 +13,7 @@ from shoal.proto.values.routing import Routing
 from shoal.worker.code.tensors import tensor_of
 from shoal.worker.servers.cache import RowCache
 from shoal.worker.servers.ids import group_ids
-from shoal.worker.servers.requests import PullPlan
+from shoal.worker.servers.pull_requests import PullPlan
 
 
 def filled(shape, dtype):

@@ -22,8 +22,8 @@ from shoal.ps.saved.recovery import RegisteredWorkers
 from shoal.ps.service import ParameterServer
 from shoal.worker.servers import calls
 from shoal.worker.servers.ids import group_ids, group_tables
+from shoal.worker.servers.pull_requests import PullHead, PullPlan
 from shoal.worker.servers.pushing import Push
-from shoal.worker.servers.requests import PullPlan
 
 SGD = OptimizerSpec("sgd").to_json()
 IDS = np.arange(-50, 50)
@@ -246,9 +246,9 @@ def test_a_pull_of_several_servers_gives_every_row_once(tables, servers, value_t
     calls = [[np.array(ids, np.int64)] for ids in tables]
     ids = group_tables(calls, Routing.even(servers))
     plan = PullPlan(ids, dims, value_type)
-    requests = plan.requests(1, [7] * servers, True)
+    head = PullHead(1, [7] * servers, True)
     for server in range(servers):
-        request, arrays = frames.decode(requests[server], pb.PullRequest)
+        request, arrays = frames.decode(plan.frame(head, server), pb.PullRequest)
         assert request.dense_version == 7
         answer = []
         for table, place in zip(request.tables, request.ids_of, strict=True):

@@ -92,13 +92,14 @@ def test_a_server_that_came_later_has_what_the_others_had():
 
 def test_a_server_is_told_the_pushes_that_it_applied_after_a_pull():
     own = InFlightPushes()
-    for sequence in (1, 2, 4):
-        own.applied(0, sequence)
-    own.applied(1, 2)
-    assert [own.applied_after(0, 1), own.applied_after(1, 1)] == [2, 1]
+    own.applied([0], 1)
+    own.applied([0, 1], 2)
+    own.applied([0], 4)
+    assert own.applied_after([1, 1]) == [2, 1]
     own.restart()  # is of what was never sent
-    own.applied(0, 5)
-    assert [own.applied_after(0, 2), own.applied_after(0, 5), own.applied_after(1, 2)] == [2, 0, 0]
+    own.applied([0], 5)
+    assert own.applied_after([2, 2]) == [2, 0]
+    assert own.applied_after([5, 2]) == [0, 0]
 
 
 def test_where_there_are_no_statistics_only_the_pushes_count():

@@ -1,0 +1,139 @@
+"""A call to many servers at once below Python, and what becomes of those that are not plain.
+
+Owns which servers are called by native/fan_out: those with an idle connection without TLS. Every
+other one, and one that refused, was away or gave no plain answer, is called by itself, with
+`start` and `finish` of calls.py. What requests and answers hold is known to pull_requests.py and
+push_requests.py.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shoal.native import fan_out as native
+from shoal.native.fan_out import FanOut
+from shoal.proto.channels.circuit import Attempt, Circuit
+from shoal.proto.channels.rpc import Lent
+from shoal.proto.methods import Method
+from shoal.proto.plane import message
+from shoal.proto.plane.client import Take
+from shoal.proto.plane.link import BrokenError, LateError
+from shoal.proto.wire.transport import MAXIMUM_MESSAGE_BYTES
+from shoal.worker.servers.calls import Frame, ServerCalls
+
+LOOK_SECONDS = 0.005
+"""Between two looks at a call that another thread makes."""
+
+
+def fan_out(servers: int, method: Method[Any, Any]) -> FanOut:
+    """A call to so many servers, to be filled in."""
+    return FanOut(servers, method.kind, message.ANSWER, MAXIMUM_MESSAGE_BYTES)
+
+
+class FannedOut:
+    """One call to several servers, once.
+
+    answered: the servers whose answers are there, by index, once `run` has returned.
+    """
+
+    def __init__(
+        self,
+        calls: ServerCalls,
+        method: Method[Any, bytes],
+        servers: Sequence[int],
+        native_calls: FanOut,
+        frame: Callable[[int], Frame],
+    ) -> None:
+        """servers: all that are called. native_calls: has their requests. frame: makes one."""
+        self._calls = calls
+        self._method = method
+        self._servers = servers
+        self._native = native_calls
+        self._frame = frame
+        self._over = threading.Event()
+        self._status = native_calls.status
+        self._begun: dict[int, tuple[Frame, Attempt[bytes]]] = {}
+        self.answered: list[int] = []
+
+    def was_answered(self, server: int) -> bool:
+        """Wait for a server; True if it answered, without a refusal. By any thread."""
+        while server not in self._begun and not self._over.is_set():
+            if self._status[server] == native.DONE or self._status[server] > native.UNREAD:
+                break
+            self._over.wait(LOOK_SECONDS)
+        if server in self._begun:
+            return Circuit.was_answered(self._method, self._begun[server][1])
+        return bool(self._status[server] == native.DONE)
+
+    def run(self, *, one_by_one: bool = False) -> None:
+        """Send to all servers, and receive what answers there are.
+
+        one_by_one: only begin calls, of all. Raises what a handler of signals raises.
+        """
+        lent: dict[int, Lent] = {}
+        try:
+            if not one_by_one:
+                lent = self._calls.lend(self._servers, self._method)
+            for server in self._servers:
+                if server not in lent:
+                    self._begin(server)
+            if lent:
+                self._exchange(lent)
+        finally:
+            self._over.set()
+            for _, pool, link in lent.values():  # those of an error, or after a signal
+                pool.drop(link)
+
+    @property
+    def left(self) -> list[int]:
+        """The servers that are not `answered`, whose calls are to be `finish`ed one by one."""
+        return sorted(self._begun)
+
+    def finish(self, server: int, take: Take | None = None) -> Any:
+        """Wait for the answer of a server that is left, as ServerCalls.finish."""
+        return self._calls.finish(server, self._method, *self._begun[server], take)
+
+    def _begin(self, server: int) -> None:
+        frame = self._frame(server)
+        self._begun[server] = frame, self._calls.start(server, self._method, frame)
+
+    def _exchange(self, lent: dict[int, Lent]) -> None:
+        seconds = next(iter(lent.values()))[0].deadline
+        sockets = np.full(self._status.size, -1, np.int32)
+        sockets[list(lent)] = [link.number for _, _, link in lent.values()]
+        until = time.monotonic() + seconds
+        self._native.run(sockets, seconds)
+        statuses = self._status.tolist()
+        self.answered = [server for server in lent if statuses[server] == native.DONE]
+        for server in self.answered:
+            # The circuit is closed, or whoever waits at it asks the server in a moment.
+            _, pool, link = lent.pop(server)
+            pool.give_back(link)
+        for server in list(lent):
+            connection, pool, link = lent.pop(server)
+            if statuses[server] == native.UNSENT:
+                pool.give_back(link)
+                self._begin(server)
+            else:
+                found = self._found(server, statuses[server], seconds)
+                exchange = pool.taken_on(self._method, link, seconds, found, until)
+                self._begun[server] = self._frame(server), Attempt(connection, exchange)
+
+    def _found(self, server: int, status: int, seconds: float) -> bytes | BrokenError:
+        """What has come of an answer that is not plain, or why there is none."""
+        if status == native.UNREAD:
+            return self._native.kept(server)
+        if status == native.LATE:
+            return LateError(f"no answer for {seconds:g} s")
+        if status == native.UNTAKEN:
+            return LateError(f"the other end took nothing for {seconds:g} s")
+        if status == native.CLOSED:
+            return BrokenError("the connection was closed by the other end")
+        number = self._native.error(server)
+        return BrokenError(str(OSError(number, os.strerror(number))))

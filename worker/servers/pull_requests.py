@@ -1,0 +1,218 @@
+"""The requests of a pull: what is asked of which server, and rows from the answers.
+
+Owns the layout of the call on the worker's side: of one server as a frame, and of all of them for
+native/fan_out, byte for byte the same. Sending them is fan_out.py's, pushes are push_requests.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.native import values
+from shoal.native.arrays import aligned_empty
+from shoal.native.fan_out import FanOut
+from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
+from shoal.proto.values.routing import Routing, slice_offsets
+from shoal.proto.wire import frames
+from shoal.worker.servers.fan_out import fan_out
+from shoal.worker.servers.ids import TableIds
+
+Float32 = npt.NDArray[np.float32]
+Int64 = npt.NDArray[np.int64]
+
+VALUE_TYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
+"""By the value of --wire-dtype."""
+
+_ASKED = pb.PullRequest.DESCRIPTOR.fields_by_name
+_TOLD = pb.PullReply.DESCRIPTOR.fields_by_name
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of a server to a pull. dense: its newer slices, if there are any."""
+
+    reply: pb.PullReply
+    dense: tuple[Float32, Float32] | None
+
+
+@dataclass(frozen=True)
+class Told:
+    """What PullReplies say, each a list by server."""
+
+    versions: list[int]
+    times: list[float]
+    applied: list[int]
+    updates: list[int]
+    has_dense: list[int]
+
+    @classmethod
+    def of(cls, made: FanOut) -> Told:
+        """The answers of all servers that have answered; the others' are 0."""
+        versions, applied, updates, has_dense = (
+            made.numbers(_TOLD[field].number).tolist()
+            for field in ("version", "applied", "update", "has_dense")
+        )
+        times = made.reals_of(_TOLD["time"].number).tolist()
+        return cls(versions, times, applied, updates, has_dense)
+
+    def note(self, server: int, reply: pb.PullReply) -> None:
+        """A server's answer that came as a message."""
+        self.versions[server], self.times[server] = reply.version, reply.time
+        self.applied[server], self.updates[server] = reply.applied, reply.update
+
+    def complete(self, routing: Routing) -> None:
+        """Give absent servers what the one with the newest version says.
+
+        Without the time: clocks of servers are their own.
+        """
+        if routing.absent:
+            newest = max(routing.present, key=self.versions.__getitem__)
+            for server in routing.absent:
+                self.versions[server] = self.versions[newest]
+                self.applied[server] = self.applied[newest]
+                self.updates[server] = self.updates[newest]
+
+
+@dataclass(frozen=True)
+class PullHead:
+    """The fields of a pull's requests. dense_versions: as the caller has them, one a server."""
+
+    epoch: int
+    dense_versions: Sequence[int]
+    training: bool
+    caller: pb.PushIdentity | None = None
+
+
+class PullPlan:
+    """A pull of `ids`, one TableIds a table: what is asked of each server, and where rows go.
+
+    rows: of each table, in the order of its ids, float32 [unique, dim]; whole once the answers of
+    all servers were taken.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[TableIds],
+        dims: Sequence[int],
+        value_type: pb.DataType = pb.FLOAT32,
+        *,
+        whole_updates: bool = False,
+    ) -> None:
+        """dims: length of a row of each table. value_type: how the rows travel.
+
+        whole_updates: as PullRequest's.
+        """
+        self._ids = ids
+        self._whole_updates = whole_updates
+        self._dims = dims
+        self._value_type = value_type
+        self._distinct: list[TableIds] = []
+        self._tables: list[list[int]] = []
+        for table, each in enumerate(ids):
+            known = next((i for i, one in enumerate(self._distinct) if one is each), None)
+            if known is None:
+                self._distinct.append(each)
+                self._tables.append([table])
+            else:
+                self._tables[known].append(table)
+        self._order = [table for tables in self._tables for table in tables]
+        # Aligned, so that TensorFlow takes them as they are.
+        self.rows: list[Float32] = [
+            aligned_empty((each.unique.size, dim), np.float32)
+            for each, dim in zip(ids, dims, strict=True)
+        ]
+
+    def fan_out(self, request: PullHead, dense: tuple[Float32, Float32], slices: int) -> FanOut:
+        """The requests to all servers, and the places of their answers.
+
+        dense: where newer trainable and state vectors are to be; the first `slices` servers have
+        slices of them.
+        """
+        servers = len(request.dense_versions)
+        made = fan_out(servers, methods.PULL)
+        made.shared(self._first(request).SerializeToString())
+        made.integers(_ASKED["dense_version"].number, np.array(request.dense_versions, np.int64))
+        made.shared(self._rest(request).SerializeToString())
+        made.specs(_ASKED["arrays"].number)
+        for each in self._distinct:
+            made.send(each.unique, each.offsets, pb.INT64)
+        for table in self._order:
+            rows, offsets = self.rows[table], self._ids[table].offsets
+            if self._value_type == pb.FLOAT32:
+                made.want(rows, offsets, pb.FLOAT32)
+            else:
+                bits = np.empty(rows.shape, frames.DTYPES[self._value_type])
+                made.want(bits, offsets, self._value_type, decoded=rows)
+        for vector in dense:
+            offsets = slice_offsets(vector.size, slices, servers)
+            made.want(vector, offsets, pb.FLOAT32, optional=True)
+        has_dense = _TOLD["has_dense"].number
+        made.answers(
+            fields=_TOLD["arrays"].number,
+            specs=_TOLD["arrays"].number,
+            reals=[_TOLD["time"].number],
+            flags=[has_dense],
+            flag=has_dense,
+        )
+        return made
+
+    def frame(self, request: PullHead, server: int) -> frames.Pieces:
+        """The request to one server."""
+        header = self._first(request)
+        header.dense_version = request.dense_versions[server]
+        header.MergeFrom(self._rest(request))
+        return frames.pieces(header, [each.unique[_own(each, server)] for each in self._distinct])
+
+    def _first(self, request: PullHead) -> pb.PullRequest:
+        """The fields before that of which each server has its own value."""
+        return pb.PullRequest(
+            caller=request.caller,
+            routing_epoch=request.epoch,
+            tables=self._order,
+            ids_of=[place for place, tables in enumerate(self._tables) for _ in tables],
+        )
+
+    def _rest(self, request: PullHead) -> pb.PullRequest:
+        """The fields behind it."""
+        return pb.PullRequest(
+            training=request.training,
+            value_type=self._value_type,
+            whole_updates=self._whole_updates,
+        )
+
+    def take(self, server: int, body: frames.Body) -> Answer:
+        """Receive a server's answer, the rows straight into their places.
+
+        Raises WireError(BAD_REQUEST) if it is none to this pull.
+        """
+        dtype = frames.DTYPES[self._value_type]
+        own = [self.rows[table][_own(self._ids[table], server)] for table in self._order]
+
+        def place(header: pb.PullReply, found: list[Any]) -> list[npt.NDArray[Any]]:
+            wanted = [(dtype, rows.shape) for rows in own]
+            dense = found[len(own) :]
+            if found[: len(own)] != wanted or len(dense) != 2 * header.has_dense:
+                raise WireError(pb.BAD_REQUEST, f"{found} came of a pull of {wanted}")
+            exact = dtype == np.float32
+            return [*(own if exact else [np.empty(rows.shape, dtype) for rows in own])] + [
+                np.empty(shape, kind) for kind, shape in dense
+            ]
+
+        reply, arrays = frames.receive(body, pb.PullReply, place)
+        if dtype != np.float32:
+            for rows, target in zip(arrays, own, strict=False):
+                values.decode(rows, target)
+        newer = (arrays[-2], arrays[-1]) if reply.has_dense else None
+        return Answer(reply, newer)
+
+
+def _own(ids: TableIds, server: int) -> slice:
+    """The slice of `ids.unique` with the ids of one server."""
+    return slice(int(ids.offsets[server]), int(ids.offsets[server + 1]))
