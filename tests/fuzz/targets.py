@@ -50,6 +50,7 @@ from shoal.ps.update_log.batches import packed, unpacked
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.records import BASE, ENTRY, read_records, record
 from shoal.ps.update_log.sinks import LogDamagedError, LogLostError
+from tests.native import answer_reader
 from tests.native import pull_reader as native_pulls
 from tests.native.pull_reader import PullReader
 from tests.ps import twins
@@ -400,6 +401,7 @@ TARGETS = {
     "pull": Target(parse_pull, pull_frames, (WireError,)),
     "push-native": Target(lambda data: twins.begun().check(data), twins.seeds, (WireError,)),
     "pull-native": Target(lambda data: pull_reader().check(data), native_pulls.seeds, (WireError,)),
+    "answer-native": Target(answer_reader.check, answer_reader.seeds, (WireError,)),
     "caller": Target(parse_caller, callers, (WireError, BrokenError)),
     "log-batch": Target(lambda data: list(unpacked(data)), batches, (LogDamagedError,)),
     "log-file": Target(parse_log_file, log_files, ()),

@@ -116,14 +116,15 @@ class FannedOut:
             _, pool, link = lent.pop(server)
             pool.give_back(link)
         for server in list(lent):
-            connection, pool, link = lent.pop(server)
             if statuses[server] == native.UNSENT:
+                _, pool, link = lent.pop(server)
                 pool.give_back(link)
                 self._begin(server)
             else:
-                found = self._found(server, statuses[server], seconds)
+                found, frame = self._found(server, statuses[server], seconds), self._frame(server)
+                connection, pool, link = lent.pop(server)
                 exchange = pool.taken_on(self._method, link, seconds, found, until)
-                self._begun[server] = self._frame(server), Attempt(connection, exchange)
+                self._begun[server] = frame, Attempt(connection, exchange)
 
     def _found(self, server: int, status: int, seconds: float) -> bytes | BrokenError:
         """What has come of an answer that is not plain, or why there is none."""
