@@ -21,7 +21,7 @@
 
 enum {
     SHOAL_FAN_NUMBERS = 8,    /* in an answer: fields 1 to 7 */
-    SHOAL_FAN_PIECES = 16,    /* of a request's header */
+    SHOAL_FAN_PIECES = 32,    /* of a request's header */
     SHOAL_FAN_SOON_MS = 2,
     SHOAL_FAN_VECTORS = 512,  /* in one call of the system, which takes 1,024 at most */
     SHOAL_FAN_ROOM = 32 << 10 /* of the beginning of an answer, as a connection has (ROOM_BYTES) */
@@ -60,8 +60,8 @@ typedef struct {
     int count, optional;
 } shoal_fan_arrays;
 
-/* A piece of a request's header: bytes that all servers share, or a field of which each server has
- * its own value. each: int64, double or, of `size` elements a server, float. */
+/* A piece of a request's header: `size` bytes that all servers share, or a field of which each server
+ * has its own value. each: the bytes; int64, double or, of `size` elements a server, float. */
 enum { SHOAL_FAN_SHARED, SHOAL_FAN_INTEGERS, SHOAL_FAN_REALS, SHOAL_FAN_SCALES, SHOAL_FAN_SPECS };
 
 typedef struct {
@@ -105,6 +105,8 @@ typedef struct {
 } shoal_fan;
 
 static inline void shoal_fan_set(shoal_fan *f, int s, int status) {
+    if (status > SHOAL_FAN_DONE) /* what was read before is of no answer */
+        memset(f->numbers + (size_t)s * SHOAL_FAN_NUMBERS, 0, SHOAL_FAN_NUMBERS * sizeof(int64_t));
     __atomic_store_n(&f->status[s], (uint8_t)status, __ATOMIC_RELEASE);
 }
 
@@ -173,6 +175,57 @@ static int shoal_fan_gather(const shoal_fan_way *way, const shoal_fan_arrays *of
 }
 
 /* ---- requests ---- */
+
+/* The number of the next field of a message, which is skipped; 0: there is none that protobuf packs. */
+static unsigned shoal_fan_skip_field(shoal_bytes *in) {
+    uint64_t tag, value;
+    shoal_bytes bytes;
+    size_t size = 0;
+    if (!shoal_read_short(in, &tag)) return 0;
+    switch (tag & 7) {
+        case SHOAL_WIRE_VARINT:
+            if (!shoal_read_varint(in, &value)) return 0;
+            break;
+        case SHOAL_WIRE_BYTES:
+            if (!shoal_read_bytes(in, &bytes)) return 0;
+            break;
+        case SHOAL_WIRE_FIXED64: size = 8; break;
+        case SHOAL_WIRE_FIXED32: size = 4; break;
+        default: return 0;
+    }
+    if ((size_t)(in->end - in->at) < size) return 0;
+    in->at += size;
+    return (unsigned)(tag >> 3);
+}
+
+/* Puts the fields that all servers share between the pieces that are there, which are sorted: each
+ * before the first of a higher number. 0: it is no message, or there are too many pieces. */
+static int shoal_fan_share(shoal_fan *f, const uint8_t *packed, size_t size) {
+    const shoal_bytes all = {packed, packed + size};
+    shoal_fan_piece merged[SHOAL_FAN_PIECES];
+    shoal_bytes in = all;
+    int count = 0, next = 0;
+    while (in.at < in.end) {
+        const uint8_t *const begin = in.at;
+        const unsigned number = shoal_fan_skip_field(&in);
+        if (!number) return 0;
+        while (next < f->pieces && f->piece[next].field <= number) {
+            if (f->piece[next].field == number || count == SHOAL_FAN_PIECES) return 0;
+            merged[count++] = f->piece[next++];
+        }
+        shoal_fan_piece *const last = count ? &merged[count - 1] : NULL;
+        if (last && last->kind == SHOAL_FAN_SHARED) last->size += (size_t)(in.at - begin);
+        else if (count == SHOAL_FAN_PIECES) return 0;
+        else merged[count++] = (shoal_fan_piece){SHOAL_FAN_SHARED, number, (size_t)(in.at - begin), begin};
+    }
+    while (next < f->pieces) {
+        if (count == SHOAL_FAN_PIECES) return 0;
+        merged[count++] = f->piece[next++];
+    }
+    memcpy(f->piece, merged, (size_t)count * sizeof *merged);
+    f->pieces = count;
+    return 1;
+}
 
 /* Bytes of a header at most, with both prefixes. */
 static size_t shoal_fan_head_room(const shoal_fan *f) {

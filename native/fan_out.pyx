@@ -27,7 +27,6 @@ from kernels cimport (
     SHOAL_FAN_REALS,
     SHOAL_FAN_SCALES,
     SHOAL_FAN_SENDING,
-    SHOAL_FAN_SHARED,
     SHOAL_FAN_SPECS,
     SHOAL_FAN_UNREAD,
     SHOAL_FAN_UNSENT,
@@ -47,6 +46,7 @@ from kernels cimport (
     shoal_fan_new,
     shoal_fan_piece,
     shoal_fan_run,
+    shoal_fan_share,
     shoal_scale_of,
 )
 
@@ -84,12 +84,13 @@ cdef class FanOut:
 
     status: uint8 [servers]: 0 for a server that is not asked; between that and DONE while it is under
         way; DONE; or what became of it else. Other threads may look at it.
+    numbers: int64 [servers, 8], what answers say in their fields, by number: a double as its bits; 0
+        where there is no answer.
     """
 
     cdef shoal_fan _fan
     cdef list _kept
-    cdef readonly object status
-    cdef object _numbers
+    cdef readonly object status, numbers
 
     def __cinit__(self, int servers, int kind, int answer, size_t most_bytes):
         """kind, answer: of the messages. most_bytes: of a message."""
@@ -98,9 +99,9 @@ cdef class FanOut:
         self._fan.kind, self._fan.answer, self._fan.most_bytes = kind, answer, most_bytes
         self._kept = []
         self.status = np.zeros(servers, np.uint8)
-        self._numbers = np.zeros((servers, SHOAL_FAN_NUMBERS), np.int64)
+        self.numbers = np.zeros((servers, SHOAL_FAN_NUMBERS), np.int64)
         cdef uint8_t[::1] status = self.status
-        cdef int64_t[:, ::1] numbers = self._numbers
+        cdef int64_t[:, ::1] numbers = self.numbers
         if servers < 1:
             raise ValueError(f"{servers} servers")
         self._fan.status, self._fan.numbers = &status[0], &numbers[0, 0]
@@ -108,20 +109,16 @@ cdef class FanOut:
     def __dealloc__(self):
         shoal_fan_free(&self._fan)
 
-    # ------------------------------------------------------------ the header, piece after piece
+    # ------------------------------------------------------------ the header
+    # Fields of which each server has its own value, by rising numbers; then those that all share.
 
     cdef _piece(self, int kind, unsigned field, size_t size, const void *each):
         if self._fan.pieces == SHOAL_FAN_PIECES:
             raise ValueError(f"a header of more than {SHOAL_FAN_PIECES} pieces")
-        if not 1 <= field <= 1 << 20:
-            raise ValueError(f"no field of a header: {field}")
+        if field <= (self._fan.piece[self._fan.pieces - 1].field if self._fan.pieces else 0):
+            raise ValueError(f"fields are wanted by rising numbers, not {field}")
         self._fan.piece[self._fan.pieces] = shoal_fan_piece(kind, field, size, each)
         self._fan.pieces += 1
-
-    def shared(self, bytes packed):
-        """Fields that are the same for all servers, as protobuf packs them."""
-        self._kept.append(packed)
-        self._piece(SHOAL_FAN_SHARED, 1, len(packed), <const char *>packed)
 
     def integers(self, unsigned field, values):
         """A field of each server's own value: int64 [servers]."""
@@ -147,6 +144,12 @@ cdef class FanOut:
     def specs(self, unsigned field):
         """The field with an ArraySpec of each array that is sent."""
         self._piece(SHOAL_FAN_SPECS, field, 0, NULL)
+
+    def shared(self, bytes packed):
+        """The fields that are the same for all servers, as protobuf packs them; once, and last."""
+        self._kept.append(packed)
+        if not shoal_fan_share(&self._fan, <const uint8_t *><const char *>packed, len(packed)):
+            raise ValueError("no fields of a header, or one that each server has its own value of")
 
     # ------------------------------------------------------------ arrays, in their order
 
@@ -260,13 +263,6 @@ cdef class FanOut:
                 return
             PyErr_CheckSignals()
 
-    def numbers(self, int field):
-        """An integer of all answers: int64 [servers]; 0 where there is no answer."""
-        return np.where(self.status == DONE, self._numbers[:, field], 0)
-
-    def reals_of(self, int field):
-        """A double of all answers, as `numbers`."""
-        return self.numbers(field).view(np.float64)
 
     def kept(self, int server):
         """What has come of a server's answer, where that is UNREAD."""

@@ -324,6 +324,7 @@ cdef extern from "fan_out.h" nogil:
         uint8_t *arena
     int shoal_fan_new(shoal_fan *, int servers)
     shoal_fan_array *shoal_fan_add_array(shoal_fan_arrays *)
+    int shoal_fan_share(shoal_fan *, const uint8_t *packed, size_t size)
     int shoal_fan_begin(shoal_fan *)
     int shoal_fan_run(shoal_fan *)
     void shoal_fan_free(shoal_fan *)

@@ -30,7 +30,12 @@ enum {
 };
 
 /* Wire types of protobuf. */
-enum { SHOAL_WIRE_VARINT = 0, SHOAL_WIRE_FIXED64 = 1, SHOAL_WIRE_BYTES = 2 };
+enum {
+    SHOAL_WIRE_VARINT = 0,
+    SHOAL_WIRE_FIXED64 = 1,
+    SHOAL_WIRE_BYTES = 2,
+    SHOAL_WIRE_FIXED32 = 5
+};
 
 static const char shoal_frame_magic[4] = {'S', 'H', 'L', '1'};
 

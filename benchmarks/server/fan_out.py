@@ -5,10 +5,10 @@
 All servers are in one process, this one is the worker: it pulls the rows of random ids of two
 tables (of 1 and 16 columns over the same ids) and the dense vector of the end-to-end benchmark's
 network, and pushes as much, one step after the other. Three ways take turns: all servers at once
-below Python, as workers do it; one call after the other in Python, as with TLS; and a bare loop in C
-(bare_loop.c, compiled with `cc`) that sends requests made beforehand and receives the answers.
-Prints, for each number of servers and way, the CPU of the worker and of all servers a step, and its
-time. A figure is the median of its rounds.
+below Python, as workers do it; one by one in Python, as with TLS; and a bare loop in C that sends
+requests made beforehand and receives the answers (bare_loop.c, compiled with `cc`). Prints, for
+each number of servers and way, the CPU of the worker and of all servers a step, and its time.
+Figures are the medians of the rounds.
 """
 
 from __future__ import annotations
@@ -131,11 +131,18 @@ class Servers:
         head = PullHead(routing.epoch, [-1] * routing.servers, True, caller)
         zeros = np.zeros(routing.servers, np.int64)
         caller = pb.PushIdentity(worker=9, sequence=number)
+        parts = split_by_owner(
+            {t: (found[t].unique, rows) for t, rows in enumerate(plan.rows)}, routing
+        )
         push = PushPlan(
-            split_by_owner(
-                {t: (found[t].unique, rows) for t, rows in enumerate(plan.rows)}, routing
+            parts,
+            pb.PushRequest(
+                identity=caller,
+                routing_epoch=routing.epoch,
+                tables=parts.tables,
+                ids_of=parts.ids_of,
+                learning_rate=0.001,
             ),
-            pb.PushRequest(identity=caller, routing_epoch=routing.epoch, learning_rate=0.001),
             (np.zeros(DENSE, np.float32), np.zeros(0, np.float32)),
             routing.servers,
             zeros + 1,

@@ -177,7 +177,9 @@ class Circuit:
 
     def lend(self, method: Method[Any, Any]) -> Lent | None:
         """A connection for an exchange by its number, if the server is there and has one idle."""
-        return None if self._waits(method) else self._connection.lend()
+        if self._away_since is not None and self._waits(method):
+            return None
+        return self._connection.lend()
 
     @staticmethod
     def was_answered(method: Method[Any, Reply], attempt: Attempt[Reply]) -> bool:

@@ -211,8 +211,10 @@ class Exchange(Generic[Reply]):
 
     def _give_back(self) -> None:
         link, self._link = self._link, None
-        if link is not None:
+        if link is not None and link.empty:
             self._pool.give_back(link)
+        elif link is not None:
+            self._pool.drop(link)  # more was said than one answer: that is nobody's
 
     def _drop(self) -> None:
         link, self._link = self._link, None
@@ -298,9 +300,7 @@ class Pool:
         """
         with self._lock:
             idle = self._idle
-            if idle and idle[-1].plain and idle[-1].empty:
-                return idle.pop()
-        return None
+            return idle.pop() if idle and idle[-1].plain else None
 
     def taken_on(
         self,

@@ -99,8 +99,8 @@ def test_answers_may_come_in_any_pieces_and_order(data):
     speaker.join()
     close(*near, *far)
     assert (call.status == fan_out.DONE).all()
-    assert call.numbers(1).tolist() == [5] * servers
-    assert call.reals_of(3).tolist() == [2.5] * servers
+    assert call.numbers[:, 1].tolist() == [5] * servers
+    assert call.numbers[:, 3].view(np.float64).tolist() == [2.5] * servers
     for target, dim in zip(targets, DIMS, strict=False):
         one = np.arange(ROWS * dim, dtype=np.float32).reshape(ROWS, dim)
         np.testing.assert_array_equal(target, np.concatenate([one] * servers))
@@ -135,7 +135,7 @@ def test_each_failure_is_of_one_server():
     assert call.kept(1) == refusal
     assert call.kept(6).startswith(b"HTTP/1.1")
     assert call.error(5) > 0
-    assert call.numbers(1).tolist() == [3, 0, 0, 0, 0, 0, 0]
+    assert call.numbers[:, 1].tolist() == [3, 0, 0, 0, 0, 0, 0]
 
 
 def test_what_comes_behind_an_answer_is_not_lost():
@@ -362,6 +362,12 @@ def test_what_does_not_fit_together_is_refused():
         call.send(ids, offsets, pb.INT64, np.ones(2, np.int64))
     with pytest.raises(ValueError, match="fields"):
         call.answers(fields=9, specs=1)
+    call.integers(3, np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match="rising"):
+        call.specs(3)
+    for packed in (b"\x18\x01", b"\x08", b"\x0b", b"\x09\x01", b"\x22\x05a"):
+        with pytest.raises(ValueError, match="no fields of a header"):
+            call.shared(packed)
 
 
 def test_a_header_larger_than_the_room_is_pythons():
@@ -386,7 +392,7 @@ def test_calls_of_several_threads_do_not_disturb_each_other():
                 each.sendall(message(pb.PullReply(version=version)))
             call = pull_of(places(3), 3)
             call.run(numbers, PATIENCE)
-            assert call.numbers(1).tolist() == [version] * 3
+            assert call.numbers[:, 1].tolist() == [version] * 3
             for each in far:
                 whole_message(each)
         close(*near, *far)

@@ -283,8 +283,11 @@ class ServerCalls:
 
     def lend(self, servers: Iterable[int], method: methods.Method[Any, Any]) -> dict[int, Lent]:
         """Connections to those of the servers that have one for now, as Circuit.lend."""
-        found = ((server, self._circuits[server].lend(method)) for server in servers)
-        return {server: lent for server, lent in found if lent is not None}
+        found = {}
+        for server in servers:
+            if (lent := self._circuits[server].lend(method)) is not None:
+                found[server] = lent
+        return found
 
     def start(
         self, server: int, method: methods.Method[Any, bytes], frame: Frame

@@ -39,7 +39,8 @@ def fan_out(servers: int, method: Method[Any, Any]) -> FanOut:
 class FannedOut:
     """One call to several servers, once.
 
-    answered: the servers whose answers are there, by index, once `run` has returned.
+    answered: the servers whose answers are there, by index, once `run` has returned. made: has
+    these, if there are any.
     """
 
     def __init__(
@@ -47,29 +48,33 @@ class FannedOut:
         calls: ServerCalls,
         method: Method[Any, bytes],
         servers: Sequence[int],
-        native_calls: FanOut,
+        make: Callable[[], FanOut],
         frame: Callable[[int], Frame],
     ) -> None:
-        """servers: all that are called. native_calls: has their requests. frame: makes one."""
+        """servers: all that are called. make: the requests to all. frame: that to one."""
         self._calls = calls
         self._method = method
         self._servers = servers
-        self._native = native_calls
+        self._make = make
         self._frame = frame
         self._over = threading.Event()
-        self._status = native_calls.status
+        self.made: FanOut | None = None
         self._begun: dict[int, tuple[Frame, Attempt[bytes]]] = {}
         self.answered: list[int] = []
 
     def was_answered(self, server: int) -> bool:
         """Wait for a server; True if it answered, without a refusal. By any thread."""
         while server not in self._begun and not self._over.is_set():
-            if self._status[server] == native.DONE or self._status[server] > native.UNREAD:
+            status = self._status(server)
+            if status == native.DONE or status > native.UNREAD:
                 break
             self._over.wait(LOOK_SECONDS)
         if server in self._begun:
             return Circuit.was_answered(self._method, self._begun[server][1])
-        return bool(self._status[server] == native.DONE)
+        return self._status(server) == native.DONE
+
+    def _status(self, server: int) -> int:
+        return 0 if self.made is None else int(self.made.status[server])
 
     def run(self, *, one_by_one: bool = False) -> None:
         """Send to all servers, and receive what answers there are.
@@ -105,11 +110,12 @@ class FannedOut:
 
     def _exchange(self, lent: dict[int, Lent]) -> None:
         seconds = next(iter(lent.values()))[0].deadline
-        sockets = np.full(self._status.size, -1, np.int32)
+        self.made = made = self._make()
+        sockets = np.full(made.status.size, -1, np.int32)
         sockets[list(lent)] = [link.number for _, _, link in lent.values()]
         until = time.monotonic() + seconds
-        self._native.run(sockets, seconds)
-        statuses = self._status.tolist()
+        made.run(sockets, seconds)
+        statuses = made.status.tolist()
         self.answered = [server for server in lent if statuses[server] == native.DONE]
         for server in self.answered:
             # The circuit is closed, or whoever waits at it asks the server in a moment.
@@ -121,20 +127,22 @@ class FannedOut:
                 pool.give_back(link)
                 self._begin(server)
             else:
-                found, frame = self._found(server, statuses[server], seconds), self._frame(server)
+                found, frame = self._found(made, server, seconds), self._frame(server)
                 connection, pool, link = lent.pop(server)
                 exchange = pool.taken_on(self._method, link, seconds, found, until)
                 self._begun[server] = frame, Attempt(connection, exchange)
 
-    def _found(self, server: int, status: int, seconds: float) -> bytes | BrokenError:
+    @staticmethod
+    def _found(made: FanOut, server: int, seconds: float) -> bytes | BrokenError:
         """What has come of an answer that is not plain, or why there is none."""
+        status = int(made.status[server])
         if status == native.UNREAD:
-            return self._native.kept(server)
+            return made.kept(server)
         if status == native.LATE:
             return LateError(f"no answer for {seconds:g} s")
         if status == native.UNTAKEN:
             return LateError(f"the other end took nothing for {seconds:g} s")
         if status == native.CLOSED:
             return BrokenError("the connection was closed by the other end")
-        number = self._native.error(server)
+        number = made.error(server)
         return BrokenError(str(OSError(number, os.strerror(number))))

@@ -30,8 +30,8 @@ Int64 = npt.NDArray[np.int64]
 VALUE_TYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
 """By the value of --wire-dtype."""
 
-_ASKED = pb.PullRequest.DESCRIPTOR.fields_by_name
-_TOLD = pb.PullReply.DESCRIPTOR.fields_by_name
+_FIELDS = {each.name: each.number for each in pb.PullRequest.DESCRIPTOR.fields}
+_TOLD = {each.name: each.number for each in pb.PullReply.DESCRIPTOR.fields}
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,17 @@ class Told:
     has_dense: list[int]
 
     @classmethod
-    def of(cls, made: FanOut) -> Told:
-        """The answers of all servers that have answered; the others' are 0."""
-        versions, applied, updates, has_dense = (
-            made.numbers(_TOLD[field].number).tolist()
-            for field in ("version", "applied", "update", "has_dense")
+    def of(cls, made: FanOut | None, servers: int) -> Told:
+        """The answers of all servers that have answered, if any have; the others' are 0."""
+        if made is None:
+            return cls([0] * servers, [0.0] * servers, [0] * servers, [0] * servers, [0] * servers)
+        return cls(
+            made.numbers[:, _TOLD["version"]].tolist(),
+            made.numbers[:, _TOLD["time"]].view(np.float64).tolist(),
+            made.numbers[:, _TOLD["applied"]].tolist(),
+            made.numbers[:, _TOLD["update"]].tolist(),
+            made.numbers[:, _TOLD["has_dense"]].tolist(),
         )
-        times = made.reals_of(_TOLD["time"].number).tolist()
-        return cls(versions, times, applied, updates, has_dense)
 
     def note(self, server: int, reply: pb.PullReply) -> None:
         """A server's answer that came as a message."""
@@ -137,10 +140,9 @@ class PullPlan:
         """
         servers = len(request.dense_versions)
         made = fan_out(servers, methods.PULL)
-        made.shared(self._first(request).SerializeToString())
-        made.integers(_ASKED["dense_version"].number, np.array(request.dense_versions, np.int64))
-        made.shared(self._rest(request).SerializeToString())
-        made.specs(_ASKED["arrays"].number)
+        made.integers(_FIELDS["dense_version"], np.array(request.dense_versions, np.int64))
+        made.specs(_FIELDS["arrays"])
+        made.shared(self._header(request).SerializeToString())
         for each in self._distinct:
             made.send(each.unique, each.offsets, pb.INT64)
         for table in self._order:
@@ -153,35 +155,28 @@ class PullPlan:
         for vector in dense:
             offsets = slice_offsets(vector.size, slices, servers)
             made.want(vector, offsets, pb.FLOAT32, optional=True)
-        has_dense = _TOLD["has_dense"].number
         made.answers(
-            fields=_TOLD["arrays"].number,
-            specs=_TOLD["arrays"].number,
-            reals=[_TOLD["time"].number],
-            flags=[has_dense],
-            flag=has_dense,
+            fields=_TOLD["arrays"],
+            specs=_TOLD["arrays"],
+            reals=[_TOLD["time"]],
+            flags=[_TOLD["has_dense"]],
+            flag=_TOLD["has_dense"],
         )
         return made
 
     def frame(self, request: PullHead, server: int) -> frames.Pieces:
         """The request to one server."""
-        header = self._first(request)
+        header = self._header(request)
         header.dense_version = request.dense_versions[server]
-        header.MergeFrom(self._rest(request))
         return frames.pieces(header, [each.unique[_own(each, server)] for each in self._distinct])
 
-    def _first(self, request: PullHead) -> pb.PullRequest:
-        """The fields before that of which each server has its own value."""
+    def _header(self, request: PullHead) -> pb.PullRequest:
+        """The fields that all servers share."""
         return pb.PullRequest(
             caller=request.caller,
             routing_epoch=request.epoch,
             tables=self._order,
             ids_of=[place for place, tables in enumerate(self._tables) for _ in tables],
-        )
-
-    def _rest(self, request: PullHead) -> pb.PullRequest:
-        """The fields behind it."""
-        return pb.PullRequest(
             training=request.training,
             value_type=self._value_type,
             whole_updates=self._whole_updates,

@@ -120,12 +120,15 @@ class Puller:
         plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
         head = PullHead(routing.epoch, dense.known(routing), training, calls.caller)
         whole = dense.unfilled()
-        made = plan.fan_out(head, whole, routing.dense)
         call = FannedOut(
-            calls, methods.PULL, routing.present, made, lambda server: plan.frame(head, server)
+            calls,
+            methods.PULL,
+            routing.present,
+            lambda: plan.fan_out(head, whole, routing.dense),
+            lambda server: plan.frame(head, server),
         )
         call.run()
-        told = Told.of(made)
+        told = Told.of(call.made, routing.servers)
         newer = {}
         in_place = [each for each in call.answered if told.has_dense[each]]
         if all_in_place := len(in_place) == routing.dense:

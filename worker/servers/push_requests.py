@@ -28,8 +28,8 @@ Int64 = npt.NDArray[np.int64]
 Tables = Mapping[int, tuple[Int64, Float32]]
 """Position of a table -> ids int64 [n], and what belongs to them, [n, dim]."""
 
-_FIELDS = pb.PushRequest.DESCRIPTOR.fields_by_name
-_TOLD = pb.PushReply.DESCRIPTOR.fields_by_name
+_FIELDS = {each.name: each.number for each in pb.PushRequest.DESCRIPTOR.fields}
+_TOLD = {each.name: each.number for each in pb.PushReply.DESCRIPTOR.fields}
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ def split_by_owner(tables: Tables, routing: Routing) -> Parts:
 class PushPlan:
     """A push to all servers.
 
-    common: the fields that all servers share. dense: gradient of the flat trainable vector and
-    change of the flat non-trainable one; the first `slices` servers have slices of them. has_dense:
-    int64 [servers], 1 for those that get theirs. versions, times, own_pushes: of each server, as
-    PushRequest's. value_type: how gradients travel.
+    common: the fields that all servers share, also of `parts`. dense: gradient of the flat
+    trainable vector and change of the flat non-trainable one; the first `slices` servers have slices
+    of them. has_dense: int64 [servers], 1 for those that get theirs. versions, times, own_pushes: of
+    each server, as PushRequest's. value_type: how gradients travel.
     """
 
     parts: Parts
@@ -127,8 +127,6 @@ class PushPlan:
         """
         header = pb.PushRequest()
         header.CopyFrom(self.common)
-        header.tables.extend(self.parts.tables)
-        header.ids_of.extend(self.parts.ids_of)
         header.has_dense = bool(self.has_dense[server])
         header.pulled_version = int(self.versions[server])
         header.pulled_time = float(self.times[server])
@@ -161,37 +159,14 @@ class PushPlan:
                 for own, offsets in zip(gradients, offsets_of, strict=True)
             ]
             gradients, scales = [own for own, _ in pairs], [each for _, each in pairs]
-        made.shared(
-            pb.PushRequest(
-                identity=self.common.identity,
-                routing_epoch=self.common.routing_epoch,
-                tables=self.parts.tables,
-                ids_of=self.parts.ids_of,
-            ).SerializeToString()
-        )
         if scales:
-            made.scales(_FIELDS["scales"].number, np.stack(scales, axis=1))
-        made.integers(_FIELDS["has_dense"].number, self.has_dense)
-        made.shared(
-            pb.PushRequest(
-                learning_rate=self.common.learning_rate, modulate_rate=self.common.modulate_rate
-            ).SerializeToString()
-        )
-        made.integers(_FIELDS["pulled_version"].number, self.versions)
-        made.reals(_FIELDS["pulled_time"].number, self.times)
-        made.integers(_FIELDS["own_pushes"].number, self.own_pushes)
-        made.shared(
-            pb.PushRequest(
-                task=self.common.task,
-                records_done=self.common.records_done,
-                hold=self.common.hold,
-            ).SerializeToString()
-        )
-        made.specs(_FIELDS["arrays"].number)
-        last = pb.PushRequest(table_rates=self.common.table_rates)
-        if self.common.HasField("event_time"):
-            last.event_time = self.common.event_time
-        made.shared(last.SerializeToString())
+            made.scales(_FIELDS["scales"], np.stack(scales, axis=1))
+        made.integers(_FIELDS["has_dense"], self.has_dense)
+        made.integers(_FIELDS["pulled_version"], self.versions)
+        made.reals(_FIELDS["pulled_time"], self.times)
+        made.integers(_FIELDS["own_pushes"], self.own_pushes)
+        made.specs(_FIELDS["arrays"])
+        made.shared(self.common.SerializeToString())
         for ids, offsets in self.parts.distinct:
             made.send(np.ascontiguousarray(ids), offsets, pb.INT64)
         for own, offsets in zip(gradients, offsets_of, strict=True):
@@ -200,13 +175,14 @@ class PushPlan:
             offsets = slice_offsets(vector.size, self.slices, servers)
             made.send(np.ascontiguousarray(vector), offsets, pb.FLOAT32, self.has_dense)
         made.answers(
-            fields=_TOLD["arrays"].number,
-            specs=_TOLD["arrays"].number,
-            flags=[_TOLD["applied"].number],
+            fields=_TOLD["arrays"],
+            specs=_TOLD["arrays"],
+            flags=[_TOLD["applied"]],
         )
         return made
 
 
-def told(made: native.FanOut, field: str) -> list[int]:
-    """What all servers' PushReplies say; 0 of those that have not answered."""
-    return made.numbers(_TOLD[field].number).tolist()
+def told(made: native.FanOut) -> tuple[list[int], int]:
+    """The version of each server by its PushReply, 0 without one, and the highest staleness."""
+    versions: list[int] = made.numbers[:, _TOLD["version"]].tolist()
+    return versions, int(made.numbers[:, _TOLD["staleness"]].max())

@@ -104,13 +104,13 @@ class Pusher:
                 task=push.task,
                 records_done=push.records_done,
             )
-            made = plan.fan_out()
-            call = FannedOut(calls, methods.PUSH, servers, made, plan.frame)
+            call = FannedOut(calls, methods.PUSH, servers, plan.fan_out, plan.frame)
             calls.sent(servers, last, call.was_answered)
             call.run(one_by_one=faults.armed("between-acknowledgements"))
-            staleness = max(staleness, *told(made, "staleness"))
-            versions = told(made, "version")
-            self._applied(push, last, {each: versions[each] for each in call.answered})
+            if call.made is not None:
+                versions, most = told(call.made)
+                staleness = max(staleness, most)
+                self._applied(push, last, {each: versions[each] for each in call.answered})
             refusals: dict[int, WireError] = {}
             for server in call.left:
                 try:
@@ -152,13 +152,15 @@ class Pusher:
             self._in_flight.applied(versions, self._sequence)
         self._calls.see(versions)
 
-    def _header(self, push: Push, epoch: int) -> pb.PushRequest:
+    def _header(self, push: Push, parts: Parts, epoch: int) -> pb.PushRequest:
         """The part of a push's header that is the same for all servers."""
         identity = pb.PushIdentity(sequence=self._sequence)
         identity.MergeFrom(self._calls.caller)
         return pb.PushRequest(
             identity=identity,
             routing_epoch=epoch,
+            tables=parts.tables,
+            ids_of=parts.ids_of,
             learning_rate=push.learning_rate,
             table_rates=push.table_rates,
             modulate_rate=push.modulate_rate,
@@ -177,7 +179,7 @@ class Pusher:
         times = [*push.times[: routing.servers], *[0.0] * came]
         return PushPlan(
             parts=parts,
-            common=self._header(push, routing.epoch),
+            common=self._header(push, parts, routing.epoch),
             dense=push.dense,
             slices=routing.dense,
             has_dense=np.array([each in wanted for each in range(routing.servers)], np.int64),
