@@ -485,8 +485,8 @@ static void shoal_fan_go_on(shoal_fan *f, int s) {
 }
 
 /* Receives small answers one server after another, as long as each comes soon: the others come
- * meanwhile, so most are there when they are looked at, and few waits are needed. 0: a signal has
- * come. */
+ * meanwhile, so most are there when they are looked at, and few waits are needed. poll would tell of
+ * each as it comes, and look at all others each time. 0: a signal has come. */
 static int shoal_fan_in_turn(shoal_fan *f) {
     for (int s = 0; s < f->servers; s++) {
         while (shoal_fan_under_way(f, s)) {
@@ -503,11 +503,12 @@ static int shoal_fan_in_turn(shoal_fan *f) {
 }
 
 /* The servers that are under way, and what each waits for; returns how many they are. until: the
- * first moment at which one of them is late. */
-static int shoal_fan_pending(shoal_fan *f, double *until) {
+ * first moment at which one of them is late. large: some are in the middle of a message. */
+static int shoal_fan_pending(shoal_fan *f, double *until, int *large) {
     const double now = shoal_now();
     int count = 0;
     *until = now + f->seconds;
+    *large = 0;
     for (int s = 0; s < f->servers; s++) {
         const int sends = f->status[s] == SHOAL_FAN_SENDING;
         if (!shoal_fan_under_way(f, s)) continue;
@@ -516,6 +517,7 @@ static int shoal_fan_pending(shoal_fan *f, double *until) {
             continue;
         }
         if (f->ways[s].until < *until) *until = f->ways[s].until;
+        *large |= f->status[s] != SHOAL_FAN_WAITING;
         f->pending[count] = s;
         f->polled[count++] = (struct pollfd){f->ways[s].socket, sends ? POLLOUT : POLLIN, 0};
     }
@@ -550,15 +552,18 @@ static int shoal_fan_begin(shoal_fan *f) {
 static int shoal_fan_run(shoal_fan *f) {
     uint8_t room[SHOAL_FAN_ROOM];
     double until;
-    int count;
+    int count, large;
     f->room = room;
     for (; f->begun < f->servers; f->begun++) {
         if (f->status[f->begun] != SHOAL_FAN_SENDING) continue;
         f->ways[f->begun].until = shoal_now() + f->seconds;
         shoal_fan_send(f, f->begun);
     }
-    if (!shoal_fan_in_turn(f)) return 0;
-    while ((count = shoal_fan_pending(f, &until))) {
+    while ((count = shoal_fan_pending(f, &until, &large))) {
+        if (!large) {
+            if (!shoal_fan_in_turn(f)) return 0;
+            if (!(count = shoal_fan_pending(f, &until, &large))) break;
+        }
         const double left = until - shoal_now();
         const int ready = poll(f->polled, (nfds_t)count,
                                left <= 0 ? 0 : left > 1e6 ? 1000000000 : (int)(left * 1000) + 1);

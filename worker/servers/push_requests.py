@@ -103,9 +103,9 @@ class PushPlan:
     """A push to all servers.
 
     common: the fields that all servers share, also of `parts`. dense: gradient of the flat
-    trainable vector and change of the flat non-trainable one; the first `slices` servers have slices
-    of them. has_dense: int64 [servers], 1 for those that get theirs. versions, times, own_pushes: of
-    each server, as PushRequest's. value_type: how gradients travel.
+    trainable vector and change of the flat non-trainable one; the first `slices` servers have
+    slices of them. has_dense: int64 [servers], 1 for those that get theirs. versions, times,
+    own_pushes: of each server, as PushRequest's. value_type: how gradients travel.
     """
 
     parts: Parts
