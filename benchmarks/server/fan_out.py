@@ -164,7 +164,7 @@ class Servers:
 
     @property
     def addresses(self) -> list[str]:
-        """Of all servers."""
+        """The addresses of all servers."""
         return [each.address for each in self._group._calls._circuits]
 
     def cpu(self) -> float:

@@ -44,7 +44,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Told:
-    """What PullReplies say, each a list by server."""
+    """The fields of PullReplies, each a list by server."""
 
     versions: list[int]
     times: list[float]
