@@ -119,7 +119,7 @@ class Link:
         return self._start == self._end
 
     def received(self, data: bytes) -> None:
-        """Have `data` read next: up to ROOM_BYTES that somebody else received. Only if `empty`."""
+        """Take up to ROOM_BYTES that somebody else received, to be read next; only if `empty`."""
         self._start, self._end = _BEGIN, _BEGIN + len(data)
         self._view[_BEGIN : self._end] = data
 

@@ -103,7 +103,7 @@ def slice_of(size: int, server: int, servers: int) -> slice:
 
 
 def slice_offsets(size: int, servers: int, count: int) -> npt.NDArray[np.int64]:
-    """The first elements of the slices of `count` servers, int64 [count + 1]; the last one is the end.
+    """The beginnings of the slices of `count` servers, and the end, int64 [count + 1].
 
     Slices of a flat vector of `size` that the first `servers` have, as `slice_of` cuts it.
     """

@@ -134,7 +134,7 @@ class FannedOut:
 
     @staticmethod
     def _found(made: FanOut, server: int, seconds: float) -> bytes | BrokenError:
-        """What has come of an answer that is not plain, or why there is none."""
+        """The bytes that have come of an answer that is not plain, or why there are none."""
         status = int(made.status[server])
         if status == native.UNREAD:
             return made.kept(server)
