@@ -241,8 +241,10 @@ def measured(servers: Servers, steps: int, run: Callable[[], None]) -> tuple[flo
     return own, theirs, passed
 
 
-def rounds_of(servers: Servers, bare: Bare, batches: list[np.ndarray]) -> dict[str, tuple]:
-    """A round of each way."""
+def rounds_of(
+    servers: Servers, bare: Bare, batches: list[np.ndarray], turn: int
+) -> dict[str, tuple]:
+    """A round of each way. turn: which one is first."""
     calls = bare.step_calls(batches)
 
     def steps() -> None:
@@ -258,7 +260,10 @@ def rounds_of(servers: Servers, bare: Bare, batches: list[np.ndarray]) -> dict[s
         "one by one, in Python": one_by_one,
         "bare loop": lambda: bare.run(calls),
     }
-    return {name: measured(servers, len(batches), run) for name, run in ways.items()}
+    names = list(ways)
+    names = names[turn % len(names) :] + names[: turn % len(names)]
+    found = {name: measured(servers, len(batches), ways[name]) for name in names}
+    return {name: found[name] for name in ways}
 
 
 def main() -> None:
@@ -281,10 +286,10 @@ def main() -> None:
         for count in given.servers:
             servers = Servers(count)
             made[count] = servers, Bare(servers, loop)
-            rounds_of(*made[count], batches[:5])
-        for _ in range(given.rounds):
+            rounds_of(*made[count], batches[:5], 0)
+        for turn in range(given.rounds):
             for count, (servers, bare) in made.items():
-                for way, spent in rounds_of(servers, bare, batches).items():
+                for way, spent in rounds_of(servers, bare, batches, turn).items():
                     found.setdefault((count, way), []).append(spent)
     finally:
         for servers, bare in made.values():
