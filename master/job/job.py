@@ -74,12 +74,16 @@ class Job:
         self.servers = ServerLifecycle(config, state, self.outcomes)
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
-        self.autoscaler = Autoscaler(config, SCALE_SECONDS)
-        self.stragglers = Stragglers(SCALE_SECONDS)
-        self.server_scaler = ServerScaler(config, SCALE_SECONDS)
+        self._look_anew()
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
         )
+
+    def _look_anew(self) -> None:
+        """Measure anew: nothing that was seen until now holds any more."""
+        self.autoscaler = Autoscaler(self.config, SCALE_SECONDS)
+        self.stragglers = Stragglers(SCALE_SECONDS)
+        self.server_scaler = ServerScaler(self.config, SCALE_SECONDS)
 
     @property
     def ended(self) -> bool:
@@ -181,9 +185,7 @@ class Job:
         self.members.resume(config)
         self.servers.resumed(config)
         self._workers.resumed(config)
-        self.autoscaler = Autoscaler(config, SCALE_SECONDS)
-        self.stragglers = Stragglers(SCALE_SECONDS)
-        self.server_scaler = ServerScaler(config, SCALE_SECONDS)
+        self._look_anew()
         self.moves.resumed(config)
         restored = event.restored
         same_servers = config.sync or same_table
