@@ -72,7 +72,7 @@ class Assignments:
         if task is None and self._phases.gives_out:
             phase, version = self._phases.phase, self._phases.version
             task = self._work.take(phase, version, self._requester(member))
-            self._begun_at(member, task, now)
+            self._begun_at(task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
         for each in (self._clocks, self._updates):
@@ -88,9 +88,9 @@ class Assignments:
         needed = self._phases.workers_needed
         return needed is not None and self._members.workers_staying > needed
 
-    def _begun_at(self, member: WorkerMember, task: Task | None, now: float) -> None:
+    def _begun_at(self, task: Task | None, now: float) -> None:
         if task is not None and task.kind == pb.TRAIN:
-            self._work.copies.begun(member.id, member.incarnation, task, now)
+            self._work.copies.begun(self._work.board.lease(task.id), now)
 
     def wanted_ahead(self, event: events.TaskAheadWanted, now: float) -> Task | Finished:
         """A worker at a training task asks for the one after it; Finished: none yet."""
@@ -109,14 +109,16 @@ class Assignments:
         if task is None:
             return Finished()
         self._leases.hold_ahead(worker, task)
-        self._begun_at(member, task, now)
+        self._begun_at(task, now)
         return task
 
     def _requester(self, member: WorkerMember) -> Requester:
         # A task that failed on this worker is for another to try, if one will ask soon.
         others = self._leases.others_than(member.id)
         still = not self._moves.begun_or_settling
-        return Requester(member.id.index, others, self._duty(member.id), exports=still)
+        return Requester(
+            member.id.index, member.incarnation, others, self._duty(member.id), exports=still
+        )
 
     def _duty(self, worker: WorkerId) -> Duty:
         """The work of a worker while training goes on; all work where one of the two has nobody."""

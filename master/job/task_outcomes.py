@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.errors import UserError
@@ -127,8 +127,9 @@ class TaskOutcomes:
     def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
         """A lease has ended by a report; what of it a server has lost is trained again."""
         if task.kind == pb.TRAIN:
-            copies = self._work.copies
-            self._train_again(copies.reported(task.id, trained.done, trained.touched, now), now)
+            self._work.progress(task, trained.done)
+            lease = self._work.board.lease(task.id)
+            self._train_again(self._work.copies.reported(lease, trained.touched, now), now)
 
     def _range_failed(
         self, task: Task, cause: FailureCause, done: int, touched: int, now: float
@@ -153,36 +154,34 @@ class TaskOutcomes:
         self._work.give_back(task)
         return False
 
-    def give_back_training(
-        self,
-        task: Task,
-        pushes: Iterable[AppliedPush | None],
-        cause: FailureCause | None,
-        now: float,
-    ) -> bool:
-        """Take a leased TRAIN task from a dead worker.
-
-        pushes: the last one that each server applied; None where it is not known.
-        cause: of what it died, if the task may be at fault. Returns as `give_back`.
-        """
-        board = self._work.board
-        done_by_all, done_by_any = applied_heads(task, pushes, board.done(task.id))
-        if cause is not None:
-            return self._range_failed(task, cause, done_by_all, done_by_any, now)
-        board.give_back(task.id, done_by_all, done_by_any)
-        self._phases.advance(now)
-        return False
-
     def fenced(
         self,
         worker: WorkerId,
         incarnation: int,
+        held: Sequence[Task],
         pushes: Sequence[AppliedPush | None],
+        cause: FailureCause | None,
         now: float,
-    ) -> None:
-        """The servers take no more pushes of a worker; what each had of it last."""
-        # Before its task goes back: what is trained again belongs to the phase that it is in.
+    ) -> bool:
+        """The servers take no more pushes of a worker, and the tasks that it held go to others.
+
+        held: of training, the one that it was at first. pushes: the last one that each server
+        applied; None where it is not known. cause: of what it died, if the first task may be at
+        fault. Returns as `give_back`.
+        """
+        board, repeated = self._work.board, False
+        heads = [applied_heads(task, pushes, self._work.done(task)) for task in held]
+        for task, (done_by_all, _) in zip(held, heads, strict=True):
+            self._work.progress(task, done_by_all)
+        # Before its tasks go back: what is trained again belongs to the phase that it is in.
         self._train_again(self._work.copies.fenced(worker, incarnation, pushes, now), now)
+        for task, (done_by_all, done_by_any) in zip(held, heads, strict=True):
+            if cause is not None and task is held[0]:
+                repeated = self._range_failed(task, cause, done_by_all, done_by_any, now)
+            else:
+                board.give_back(task.id, done_by_all, done_by_any)
+                self._phases.advance(now)
+        return repeated
 
     def records_lost(self, pieces: Sequence[Piece], now: float) -> None:
         """A server has lost the gradients of records that count as trained."""

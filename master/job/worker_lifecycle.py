@@ -224,14 +224,11 @@ class WorkerLifecycle:
             return
         member.fenced = True
         pushes = self._updates.counted(worker, event.pushes)
-        self._outcomes.fenced(worker, event.incarnation, pushes, now)
         self._updates.forget(worker)
-        task, ahead = self._leases.take_back(worker)
-        if task is not None:
-            repeated = self._outcomes.give_back_training(task, pushes, _failure_cause(member), now)
-            member.excused |= repeated
-        if ahead is not None:
-            self._outcomes.give_back_training(ahead, (), None, now)
+        held = self._leases.take_back(worker)
+        cause = _failure_cause(member)
+        who = worker, event.incarnation
+        member.excused |= self._outcomes.fenced(*who, held, pushes, cause, now)
         self._relaunch(member, now)
 
     def _others_work(self, member: WorkerMember, now: float) -> bool:

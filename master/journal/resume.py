@@ -287,7 +287,7 @@ def _refuse_unknown(job: RecordedJob, shards: Iterable[Iterable[LastPush]]) -> N
     if (lease := job.work.copies.unreported(pushes)) is not None:
         raise UserError(
             f"the journal's end is missing: {lease.worker}.{lease.incarnation} has pushed what it "
-            f"computed after task {lease.task}, and the journal has no report of that one. It "
+            f"computed after task {lease.task.id}, and the journal has no report of that one. It "
             f"would be trained again. {_PUT_BACK}"
         )
     for push in pushes:

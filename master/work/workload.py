@@ -428,8 +428,7 @@ class Workload:
         """Note progress as `progress` does, for a task known only by its id. Raises KeyError."""
         if records_done:
             self.board.progress(task_id, records_done)
-            self.copies.progressed(task_id, records_done)
 
     def done(self, task: Task) -> int:
         """Records of a leased task that all servers have acknowledged, as far as told."""
-        return self.board.done(task.id) if task.kind == pb.TRAIN else 0
+        return self.board.lease(task.id).acknowledged if task.kind == pb.TRAIN else 0

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shoal.master.work.accounts.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import LastPush, possible_head
 from shoal.master.work.accounts.ranges import Ranges, minus, overlap, union
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.units import Span
+from shoal.master.work.units import Span, Task
 
 UNKNOWN = -1
 """In the place of a push's sequence number."""
@@ -24,13 +24,12 @@ _NONE: Mapping[int, int | None] = {}
 
 @dataclass(slots=True)
 class Lease:
-    """A training task as one worker had it. Heads and ranges are records of its span, from 0.
+    """A training task as a worker holds or held it. Heads and ranges are of its records, from 0.
 
-    order: rises from lease to lease. before: head of the span that earlier leases had trained
-        in part. began, ended: when, in the job's seconds; ended is None while the worker holds
-        it. told: the worker's last push before it, by sequence, or an earlier one. last: the
-        worker's last push of it; 0 if it made none, as a feed may leave no record; UNKNOWN.
-        begun: how many checkpoints had been begun when it ended.
+    order: rises from lease to lease. began, ended: when, in the job's seconds; ended is None while
+        the worker holds it. told: the worker's last push before it, by sequence, or an earlier
+        one. last: the worker's last push of it; 0 if it made none, as a feed may leave no record;
+        UNKNOWN. begun: how many checkpoints had been begun when it ended.
     acknowledged: head that counts as trained. head: that the servers have, which is more where
         only some records of a push are known; heads: of servers that differ; None where a server
         could not be asked.
@@ -39,14 +38,11 @@ class Lease:
         been begun: one that was begun later lacks it, too, and an earlier one has it.
     """
 
+    task: Task
     worker: WorkerId
     incarnation: int
-    task: int
-    order: int
-    epoch: int
-    span: Span
-    before: int
-    began: float
+    order: int = 0
+    began: float = 0.0
     ended: float | None = None
     told: int = 0
     last: int = UNKNOWN
@@ -56,6 +52,12 @@ class Lease:
     heads: Mapping[int, int | None] = field(default_factory=lambda: _NONE)
     losses: tuple[tuple[int, int, Ranges], ...] = ()
     takings: tuple[tuple[int, Ranges], ...] = ()
+
+    @property
+    def span(self) -> Span:
+        """The records of the task."""
+        assert self.task.span is not None
+        return self.task.span
 
     @property
     def whole(self) -> bool:
@@ -123,9 +125,9 @@ class Lease:
         pieces = []
         for elsewhere, ranges in ((True, overlap(missing, there)), (False, minus(missing, there))):
             for start, end in ranges:
-                repeated = max(0, min(end, self.before) - start)
+                repeated = max(0, min(end, self.task.trained_before) - start)
                 span = part_of(self.span, start, end)
-                pieces.append(Piece(self.epoch, span, repeated, elsewhere))
+                pieces.append(Piece(self.task.epoch, span, repeated, elsewhere))
         return pieces
 
     def only(self, heads: Sequence[Head], before: float, now: float) -> None:
@@ -203,22 +205,6 @@ class Difference:
     ended: float
 
 
-def certain_head(lease: Lease, push: AppliedPush | LastPush) -> int:
-    """Head of a lease that a server has for certain, whose last push of its worker this is."""
-    if not push.sequence or push.task != lease.task:
-        return 0
-    return min(push.records_done, len(lease.span))
-
-
-def possible_head(lease: Lease, push: AppliedPush | None) -> int | None:
-    """Head of a lease that a server may have; None if it could not be asked."""
-    if push is None:
-        return None
-    # A feed that shuffles says 0 until it is through: any record may be in a push.
-    touched = push.sequence and push.task == lease.task
-    return certain_head(lease, push) or (len(lease.span) if touched else 0)
-
-
 def heads_in(
     lease: Lease,
     shards: Sequence[Mapping[WorkerId, LastPush]],
@@ -234,8 +220,7 @@ def heads_in(
         push = shard.get(lease.worker)
         certain = head = reached(lease, push, server)
         if push is not None and push.incarnation == lease.incarnation and not head:
-            last = AppliedPush(push.sequence, push.task, push.records_done)
-            head = possible_head(lease, last) or 0
+            head = possible_head(lease.task, push) or 0
         heads.append(Head(certain, head))
     return heads
 
@@ -272,5 +257,5 @@ def differences_of(lease: Lease, servers: int) -> Iterator[Difference]:
         for kind, ranges in (("lost", minus(counted, there)), ("repeated", minus(there, counted))):
             for start, end in ranges:
                 span = part_of(lease.span, start, end)
-                who = lease.worker, lease.incarnation, lease.epoch
+                who = lease.worker, lease.incarnation, lease.task.epoch
                 yield Difference(kind, server, servers, *who, span, lease.began, ended)

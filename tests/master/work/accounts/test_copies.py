@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shoal.master.job.events import GradientsLeftOut
 from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.accounts.copies import Copies
+from shoal.master.work.accounts.lease_copies import Lease
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb
@@ -98,10 +99,12 @@ WORKER = WorkerId(0)
 def trained(copies, task, start):
     """A worker has trained ten records with as many pushes, and has reported them."""
     span = Span("s", start, start + 10)
-    copies.begun(WORKER, 0, Task(task, pb.TRAIN, span), 0.0)
+    lease = Lease(Task(task, pb.TRAIN, span), WORKER, 0)
+    copies.begun(lease, 0.0)
     last = LastPush(WORKER, 0, 10 * task, task, 10)
     copies.acknowledged(WORKER, 0, last.sequence)
-    copies.reported(task, 10, 10, 1.0)
+    lease.acknowledged = 10
+    copies.reported(lease, 10, 1.0)
     return last
 
 
