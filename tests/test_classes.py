@@ -12,7 +12,7 @@ ATTRIBUTES = 15
 
 LARGE = {
     "a record: a field for each fact, and no part that could stand alone": (
-        *("WorkerMember", "ServerMember", "Lease", "Task", "Shard", "JobResult"),
+        *("WorkerMember", "ServerMember", "Task", "Shard", "JobResult"),
         *("KubernetesOptions", "Progress", "Heartbeat"),
     ),
     "one state that changes as a whole: its parts would share all attributes": (

@@ -65,7 +65,7 @@ class Job:
         state = JobState.of(config)
         self.record, self.work, self.updates = state.record, state.work, state.updates
         self.phases, self.members, self.moves = state.phases, state.members, state.moves
-        self.clocks, self.leases, self.left_out = state.clocks, state.leases, state.left_out
+        self.clocks, self.left_out = state.clocks, state.left_out
         self.resumptions: list[str] = []
         self.start_waits = StartWaits(config)
         self.storage_waits = StorageWaits()
@@ -192,7 +192,6 @@ class Job:
         self.checkpoints.resumed(restored, event.given_up, same_servers=same_servers)
         self.start_waits.resumed(config)
         self.clocks.clear()
-        self.leases.clear()
         self._instructions.clear()
         self.record.resumed(now)
         what = f"checkpoint {restored.number}" if restored is not None else "the beginning"

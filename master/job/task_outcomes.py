@@ -2,7 +2,7 @@
 
 Owns what is trained again, who tries a task that failed, and when that ends the job; likewise what
 evaluations say of training. The phases themselves are phase_machine.py's, tasks and counts
-workload.py's, who holds a task leases.py's. No I/O, no clock.
+workload.py's, who holds a task members.py's. No I/O, no clock.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class TaskOutcomes:
             self._storage_failed(task, failure, now)
             return
         if task.span is not None and failure.span is not None:
-            self._range_failed(task, cause, trained.done, trained.touched, now)
+            self._range_failed(task, cause, trained.touched, now)
             return
         if task.kind == pb.TRAIN:
             self._work.board.fail(task.id)
@@ -131,11 +131,9 @@ class TaskOutcomes:
             lease = self._work.board.lease(task.id)
             self._train_again(self._work.copies.reported(lease, trained.touched, now), now)
 
-    def _range_failed(
-        self, task: Task, cause: FailureCause, done: int, touched: int, now: float
-    ) -> bool:
+    def _range_failed(self, task: Task, cause: FailureCause, touched: int, now: float) -> bool:
         """A leased range failed; whether in the same way as before."""
-        what = self._work.range_failed(task, cause, done, touched, now)
+        what = self._work.range_failed(task, cause, touched, now)
         if what.failure is not None:
             self._phases.give_up(what.failure, now)
         self._phases.advance(now)
@@ -150,7 +148,7 @@ class TaskOutcomes:
         task's records had ended a worker before.
         """
         if cause is not None and task.span is not None:
-            return self._range_failed(task, cause, 0, 0, now)
+            return self._range_failed(task, cause, 0, now)
         self._work.give_back(task)
         return False
 
@@ -169,17 +167,18 @@ class TaskOutcomes:
         applied; None where it is not known. cause: of what it died, if the first task may be at
         fault. Returns as `give_back`.
         """
-        board, repeated = self._work.board, False
-        heads = [applied_heads(task, pushes, self._work.done(task)) for task in held]
-        for task, (done_by_all, _) in zip(held, heads, strict=True):
+        repeated, touched = False, []
+        for task in held:
+            done_by_all, done_by_any = applied_heads(task, pushes, self._work.done(task))
             self._work.progress(task, done_by_all)
+            touched.append(done_by_any)
         # Before its tasks go back: what is trained again belongs to the phase that it is in.
         self._train_again(self._work.copies.fenced(worker, incarnation, pushes, now), now)
-        for task, (done_by_all, done_by_any) in zip(held, heads, strict=True):
+        for task, head in zip(held, touched, strict=True):
             if cause is not None and task is held[0]:
-                repeated = self._range_failed(task, cause, done_by_all, done_by_any, now)
+                repeated = self._range_failed(task, cause, head, now)
             else:
-                board.give_back(task.id, done_by_all, done_by_any)
+                self._work.board.give_back(task.id, head)
                 self._phases.advance(now)
         return repeated
 

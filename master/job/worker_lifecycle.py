@@ -51,7 +51,6 @@ class WorkerLifecycle:
         self._members = state.members
         self._updates = state.updates
         self._clocks = state.clocks
-        self._leases = state.leases
         self._instructions = state.instructions
 
     def resumed(self, config: JobConfig) -> None:
@@ -207,9 +206,9 @@ class WorkerLifecycle:
         self._updates.leave(member.id)
         # Also where it holds no task: a push under way must not arrive later.
         self._fence(member)
-        task = self._leases.held(member.id)
+        task = member.held
         if task is not None and task.kind != pb.TRAIN:
-            self._leases.end(member.id)
+            member.end_task()
             member.excused |= self._outcomes.give_back(task, _failure_cause(member), now)
 
     def _fence(self, member: WorkerMember) -> None:
@@ -225,7 +224,8 @@ class WorkerLifecycle:
         member.fenced = True
         pushes = self._updates.counted(worker, event.pushes)
         self._updates.forget(worker)
-        held = self._leases.take_back(worker)
+        held = [task for task in (member.held, member.ahead) if task is not None]
+        member.held = member.ahead = None
         cause = _failure_cause(member)
         who = worker, event.incarnation
         member.excused |= self._outcomes.fenced(*who, held, pushes, cause, now)

@@ -1,4 +1,4 @@
-"""A training task as one worker had it, and what each server has of it.
+"""A training task as one worker holds or held it, and what each server has of it.
 
 Owns the arithmetic of one lease: what counts, what a server has, lacks, or has once more. What
 becomes known of leases, and from whom, is copies.py's. No I/O, no clock.

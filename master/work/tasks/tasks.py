@@ -2,7 +2,7 @@
 
 Owns the way of each record through the epochs: leases a task, and queues the rest of it when a
 worker dies. epochs.py cuts epochs into spans, ledger.py counts the records that are settled,
-leases.py knows which worker holds a task, and worker_lifecycle.py decides when a worker is dead.
+lease_copies.py has the record of a lease, and worker_lifecycle.py decides when a worker is dead.
 No I/O and no clock.
 
 Each step changes queues and ledger, and `TaskBoard.check` compares the two.
@@ -273,55 +273,43 @@ class TaskBoard:
         self._credit(lease, lease.task.records)
         self.tasks_done += 1
 
-    def _take_back(self, task_id: int, done_by_all: int, done_by_any: int) -> Task | None:
-        """Take a task from its worker; what is left of it, None if nothing is.
-
-        done_by_all: head of the span whose gradients every server has applied.
-        done_by_any: head whose gradients at least one server has applied.
-
-        Raises KeyError if not leased.
-        """
+    def _take_back(self, task_id: int, touched: int) -> Task | None:
+        """Take a task from its worker; what is left of it, None if nothing is."""
         lease = self._leases.pop(task_id)
-        self._credit(lease, done_by_all)
         task, done = lease.task, lease.acknowledged
         if done >= task.records:
             self.tasks_done += 1
             return None
-        touched = min(max(task.trained_before, done_by_any), task.records)
+        touched = min(max(task.trained_before, touched), task.records)
         rest = part_of(lease.span, done, task.records)
         return poison.piece(replace(task, trained_before=touched), rest)
 
-    def give_back(self, task_id: int, done_by_all: int, done_by_any: int) -> None:
-        """Take a task from a dead worker, and queue what is left of it.
+    def give_back(self, task_id: int, touched: int) -> None:
+        """Take a task from a dead worker, and queue what is not acknowledged of it.
 
-        done_by_all: head of the span whose gradients every server has applied.
-        done_by_any: head whose gradients at least one server has applied.
+        touched: head of the span whose gradients at least one server has applied.
 
         Raises KeyError if not leased.
         """
-        if (rest := self._take_back(task_id, done_by_all, done_by_any)) is not None:
+        if (rest := self._take_back(task_id, touched)) is not None:
             self._requeue([rest], first=False)
 
     def retry(
-        self,
-        task_id: int,
-        done_by_all: int,
-        done_by_any: int,
-        judge: Callable[[Task, Span], Sequence[Task]],
+        self, task_id: int, touched: int, judge: Callable[[Task, Span], Sequence[Task]]
     ) -> Task | None:
         """Take a failed task back, as `give_back` does. judge: returns the tasks to give out again.
 
         Returns the task that is given up, which counts as failed, if `judge` returns none.
         """
         task = self._leases[task_id].task
-        rest = self._take_back(task_id, done_by_all, done_by_any)
+        rest = self._take_back(task_id, touched)
         if rest is None or rest.span is None:
             return None
         if self._stopped and not task.again:
             self._requeue([rest], first=True)
             return None
         # By the lease's own span: whether it came further is among what is judged.
-        whole = replace(task, trained_before=max(task.trained_before, done_by_any))
+        whole = replace(task, trained_before=max(task.trained_before, touched))
         pieces = judge(whole, rest.span)
         if not pieces:
             self._account.failed(rest.epoch, rest.span)
