@@ -243,7 +243,8 @@ class TaskBoard:
             return None
         assert task.span is not None
         self._leases[task.id] = Lease(task, WorkerId(requester.worker), requester.incarnation)
-        return replace(task, windows=self._epochs.windows.of(task.span))
+        windows = self._epochs.windows.of(task.span)
+        return replace(task, windows=windows) if windows else task
 
     def _next(self, requester: Requester) -> Task | None:
         if self._epoch_given_out:
