@@ -347,6 +347,23 @@ def send(link, data):
     link.send([data], len(data), PATIENCE)
 
 
+@pytest.mark.parametrize("role", ["ps", "master", "client"])
+def test_with_certificates_c_answers_workers_alone(alone, role):
+    secure = Secure(alone.server.handlers(), tls=True)
+    other = Pool(secure.pool.address, NAME, AUTHORITY.issue(role))
+    try:
+        before = sum(alone.server.answerer.durations(methods.PULL.kind)[0])
+        pull = pull_of([1])
+        kind = refused(other.begin(methods.PULL, pull, PATIENCE).result)
+        assert kind == pb.NOT_PERMITTED
+        assert sum(alone.server.answerer.durations(methods.PULL.kind)[0]) == before
+        secure.pool.begin(methods.PULL, pull, PATIENCE).result()
+        assert sum(alone.server.answerer.durations(methods.PULL.kind)[0]) == before + 1
+    finally:
+        other.close()
+        secure.close()
+
+
 def whole(frame):
     return prefix(methods.PULL.kind, len(frame)) + frame
 
