@@ -65,7 +65,7 @@ def _found():
 
 
 lacking = _found()
-"""Why OpenSSL cannot be used, in words; empty: it can."""
+"""The reason why OpenSSL cannot be used; empty: it can."""
 
 
 cdef str reason():

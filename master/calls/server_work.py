@@ -89,8 +89,8 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
         doubt = f"warning: {status.clock_doubt}" if status.clock_doubt else "rows expire again"
         job.on(events.Noted(f"{server}: {doubt}"), now)
     if status.slow_tls and not slow_before:
-        slow = f"warning: calls with certificates go through Python's ssl, slower: {status.slow_tls}"
-        job.on(events.Noted(f"{server}: {slow}"), now)
+        slow = "warning: calls with certificates go through Python's ssl, slower"
+        job.on(events.Noted(f"{server}: {slow}: {status.slow_tls}"), now)
     if said := job.servers.memory_told(server, status):
         job.on(events.Noted(said), now)
     member.answered = now

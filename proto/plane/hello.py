@@ -137,7 +137,7 @@ PYTHON_VARIABLE = "SHOAL_TLS"
 
 @functools.cache
 def lacking_tls() -> str:
-    """Why there is no TLS in C, in words, which the log has then, too; empty: there is."""
+    """The reason why there is no TLS in C, which the log has then, too; empty: there is."""
     from shoal.native import tls  # late: commands talk to no process over the data plane
 
     asked = os.environ.get(PYTHON_VARIABLE) == "python"

@@ -318,7 +318,7 @@ class ArrayServer:
                 self._changed.notify_all()
 
     def _direct_for(self, caller: Caller | None, link: Link) -> Direct | None:
-        """Who answers without Python for the caller that a certificate names; None: nobody.
+        """The Direct for the caller that a certificate names; None: Python answers all.
 
         What C answers is for a worker, and speaks for one: see permissions.SPEAKERS.
         """
