@@ -351,15 +351,18 @@ def test_who_takes_nothing_is_given_up(ends):
         ends.server.send([memoryview(bytes(64 << 20))], SHORT)
 
 
-def test_errors_that_others_have_left_in_this_thread_are_not_taken_for_ours(ends):
+def test_errors_that_others_have_left_in_this_thread_are_not_taken_for_ours(in_hand):
     """The queue of errors is OpenSSL's, one for each thread; Python's ssl has the same."""
-    openssl = ctypes.CDLL(_ssl.__file__)
+    hand = in_hand()
+    assert hand.shake() is None
+    openssl, data = ctypes.CDLL(_ssl.__file__), hand.out(b"data")
     openssl.ERR_new()
     openssl.ERR_set_error(20, 134, None)  # of libssl: a certificate that is refused
+    hand.near.sendall(data[:10])  # so that reading needs more
     with pytest.raises(TimeoutError):
-        ends.server.receive(memoryview(bytearray(1)), SHORT)
-    ends.client.send([memoryview(b"x")], PATIENCE)
-    assert received(ends.server, 1) == b"x"
+        hand.end.receive(memoryview(bytearray(4)), SHORT)
+    hand.near.sendall(data[10:])
+    assert received(hand.end, 4) == b"data"
 
 
 # ------------------------------------------------------------ damage
