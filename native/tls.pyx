@@ -54,7 +54,10 @@ def _found():
     path = getattr(_ssl, "__file__", None)
     if path is None:
         return "Python's ssl is no library of its own"
-    missing = shoal_find_openssl(os.fsencode(path), &library)
+    encoded = os.fsencode(path)
+    missing = shoal_find_openssl(encoded, &library)
+    if missing is not NULL and missing == <const char *>encoded:
+        return f"Python's ssl is not loaded from {path}"
     if missing is not NULL:
         return f"Python's ssl does not give access to {os.fsdecode(missing)} of OpenSSL"
     if library.OpenSSL_version_num() != _ssl.OPENSSL_VERSION_NUMBER:

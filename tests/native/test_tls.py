@@ -7,6 +7,8 @@ import itertools
 import random
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 
@@ -85,6 +87,49 @@ def records(data):
 def test_openssl_is_found():
     """Where it is not, all other tests of this file would test nothing."""
     assert tls.lacking == ""
+
+
+WITHOUT = {
+    "del _ssl.__file__": "is no library of its own",
+    "_ssl.__file__ = '/nowhere/_ssl.so'": "is not loaded from /nowhere/_ssl.so",
+    "import _json; _ssl.__file__ = _json.__file__": "does not give access to OpenSSL_version_num",
+    "_ssl.OPENSSL_VERSION_NUMBER = 0x40000000": "has another OpenSSL than the one that was found",
+}
+
+FALLBACK = """
+import _ssl
+%s
+import socket, threading, time
+from shoal.native import tls
+from shoal.proto.plane import hello
+from shoal.security.authority import Authority
+assert hello.lacking_tls() == tls.lacking
+try:
+    tls.Context(b"", b"", b"", True)
+except RuntimeError as error:
+    assert str(error) == tls.lacking
+    print(tls.lacking)
+authority, ends, links = Authority.made("j"), socket.socketpair(), []
+serve = lambda: links.append(hello.encrypted(ends[0], authority.issue("ps"), None))
+thread = threading.Thread(target=serve)
+thread.start()
+calling = hello.encrypted(ends[1], authority.issue("worker"), "token/ps-0")
+thread.join()
+calling.send([b"data"], 4, 60.0)
+assert bytes(links[0].read(4, time.monotonic() + 60.0)) == b"data"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", WITHOUT)
+def test_where_openssl_is_not_found_python_s_ssl_does_it_and_the_log_says_so(change):
+    done = subprocess.run(
+        [sys.executable, "-c", FALLBACK % change], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert WITHOUT[change] in done.stdout
+    said = f"calls with certificates go through Python's ssl, slower: {done.stdout.strip()}"
+    assert done.stderr.count(said) == 1
 
 
 sizes = st.one_of(st.integers(1, 300), st.integers(RECORD - 2, RECORD + 2), st.integers(1, 100_000))
