@@ -6,9 +6,9 @@
 #ifndef SHOAL_ANSWERER_H
 #define SHOAL_ANSWERER_H
 
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "moments.h"
 #include "pushes.h"
 #include "traffic.h"
@@ -19,12 +19,6 @@ enum {
     SHOAL_SLOT_BYTES = (1 << SHOAL_SLOT_BITS) / 8,
     SHOAL_BUCKETS = 32         /* of a histogram of durations, at most */
 };
-
-static inline double shoal_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec) / 1e9; /* as time.monotonic */
-}
 
 typedef struct {
     shoal_store *store;
@@ -155,6 +149,13 @@ static void shoal_set_epoch(shoal_answerer *a, int64_t epoch) {
 
 static int shoal_routed_by(const shoal_answerer *a, int64_t epoch) {
     return __atomic_load_n(&a->epoch, __ATOMIC_ACQUIRE) == epoch;
+}
+
+enum { SHOAL_ANYBODY = -2, SHOAL_NOBODY = -1 }; /* for whom a connection may speak, else one worker */
+
+/* Whether a connection may speak for the caller that a request names; as check_speaker. */
+static int shoal_may_speak(int64_t speaker, const shoal_identity *caller) {
+    return speaker == SHOAL_ANYBODY || (speaker >= 0 && caller->worker == (uint64_t)speaker);
 }
 
 /* Whether the server answers such a caller, and the facts; 0: Python has to. */

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from shoal.native.moments import Moments
 from shoal.native.pushes import PushRecord
 from shoal.native.rowstore import RowStore
+from shoal.native.tls import Secured
 
 FLAGS: int
 
@@ -52,4 +53,6 @@ class Answerer:
         flags: bytearray,
         part_seconds: float,
         pause: str = "",
+        secured: Secured | None = None,
+        answer_seconds: float = 0.0,
     ) -> tuple[bool, int, int]: ...

@@ -19,6 +19,7 @@ import numpy as np
 from shoal.native.arrays import require
 
 from kernels cimport (
+    SHOAL_ANYBODY,
     SHOAL_BROKEN,
     SHOAL_BUCKETS,
     SHOAL_CLOSED,
@@ -54,6 +55,7 @@ from kernels cimport (
     shoal_step,
     shoal_store,
     shoal_take_pushes,
+    shoal_tls,
     take,
 )
 
@@ -296,7 +298,9 @@ cdef class Answerer:
         if size:
             start = &given[0]
         with nogil:
-            result = shoal_apply_frame(&self._answerer, start, size, &made, &broken)
+            result = shoal_apply_frame(
+                &self._answerer, SHOAL_ANYBODY, start, size, &made, &broken
+            )
         if result == SHOAL_PUSH_BROKEN:
             self._end(broken)
         if result != SHOAL_PUSH_APPLIED:
@@ -315,11 +319,13 @@ cdef class Answerer:
 
     def serve(
         self, int socket, uint8_t[::1] buffer, begin, start, end, uint8_t[::1] flags,
-        double part_seconds, str pause="",
+        double part_seconds, str pause="", secured=None, double answer_seconds=0,
     ):
         """Answer the requests of a connection until something else is to be done.
 
-        socket: its number; it blocks, and has limits for receiving and sending. buffer: for a
+        socket: its number; it blocks, and has limits for receiving and sending, unless it is secured.
+        secured: its Secured, by which it is read and written, and which knows for whom its requests
+        may speak; answer_seconds: its limit for an answer of which nothing is taken. buffer: for a
         request, of which those from `start` to `end` have come. begin: where the next one is to
         begin. flags: FLAGS bytes, of which the first is set while there is a request, and left so
         for one that is returned; the second is set by another thread to have this one return.
@@ -347,14 +353,24 @@ cdef class Answerer:
         connection.part_seconds = part_seconds
         if path:
             connection.pause = path
-        with nogil:
-            result = shoal_serve(&self._answerer, &connection)
+        if secured is None:
+            with nogil:
+                result = shoal_serve(&self._answerer, &connection)
+        else:
+            secured.take()
+            connection.tls = <shoal_tls *><size_t>secured.address
+            connection.tls.seconds = answer_seconds
+            with nogil:
+                result = shoal_serve(&self._answerer, &connection)
+            secured.give_back()
         if result == SHOAL_HALF_APPLIED:
             self._end(connection.broken)
         if result == SHOAL_LATE:
             raise TimeoutError("the other end did not go on, or took nothing, in time")
         if result == SHOAL_CLOSED:
             raise ConnectionError("the connection was closed by the other end")
+        if result == SHOAL_BROKEN and secured is not None:
+            raise secured.failure()
         if result == SHOAL_BROKEN:
             raise OSError(connection.error, os.strerror(connection.error))
         return result == SHOAL_FOR_PYTHON, connection.start, connection.end

@@ -197,7 +197,77 @@ cdef extern from "moments.h" nogil:
     void shoal_count_version(shoal_moments *, const float *change, float divisor,
                              const shoal_stale *, int count)
 
+cdef extern from "tls.h" nogil:
+    enum: SHOAL_TLS_DONE, SHOAL_TLS_LATE, SHOAL_TLS_ENDED
+    enum: SHOAL_OPENSSL_MAJOR, SHOAL_SSL_MODE, SHOAL_SSL_MODES, SHOAL_SSL_READ_AHEAD
+    enum: SHOAL_SSL_SESSIONS, SHOAL_SSL_HOST_NAME, SHOAL_SSL_LEAST_VERSION, SHOAL_SSL_TLS13
+    enum: SHOAL_SSL_VERIFY, SHOAL_SSL_LEVEL, SHOAL_SSL_OLD_EOF, SHOAL_X509_WHOLE_LABELS
+    enum: SHOAL_X509_OTHER_NAMES, SHOAL_X509_URI
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    ctypedef struct shoal_openssl:
+        unsigned long (*OpenSSL_version_num)()
+        void (*ERR_clear_error)()
+        unsigned long (*ERR_peek_last_error)()
+        const char *(*ERR_reason_error_string)(unsigned long)
+        void *(*BIO_new_mem_buf)(const void *, int)
+        int (*BIO_free)(void *)
+        void *(*PEM_read_bio_X509)(void *, void **, void *, void *)
+        void *(*PEM_read_bio_PrivateKey)(void *, void **, void *, void *)
+        void (*X509_free)(void *)
+        void (*EVP_PKEY_free)(void *)
+        int (*X509_STORE_add_cert)(void *, void *)
+        void *(*X509_get_ext_d2i)(const void *, int, int *, int *)
+        int (*OPENSSL_sk_num)(const void *)
+        void *(*OPENSSL_sk_value)(const void *, int)
+        void *(*GENERAL_NAME_get0_value)(const void *, int *)
+        void (*GENERAL_NAMES_free)(void *)
+        const unsigned char *(*ASN1_STRING_get0_data)(const void *)
+        int (*ASN1_STRING_length)(const void *)
+        const void *(*TLS_client_method)()
+        const void *(*TLS_server_method)()
+        void *(*SSL_CTX_new)(const void *)
+        void (*SSL_CTX_free)(void *)
+        long (*SSL_CTX_ctrl)(void *, int, long, void *)
+        uint64_t (*SSL_CTX_set_options)(void *, uint64_t)
+        void (*SSL_CTX_set_security_level)(void *, int)
+        int (*SSL_CTX_set_num_tickets)(void *, size_t)
+        void (*SSL_CTX_set_default_read_buffer_len)(void *, size_t)
+        void (*SSL_CTX_set_verify)(void *, int, void *)
+        void *(*SSL_CTX_get_cert_store)(const void *)
+        int (*SSL_CTX_use_certificate)(void *, void *)
+        int (*SSL_CTX_use_PrivateKey)(void *, void *)
+        void *(*SSL_new)(void *)
+        void (*SSL_free)(void *)
+        int (*SSL_set_fd)(void *, int)
+        long (*SSL_ctrl)(void *, int, long, void *)
+        int (*SSL_set1_host)(void *, const char *)
+        void (*SSL_set_hostflags)(void *, unsigned)
+        void (*SSL_set_accept_state)(void *)
+        void (*SSL_set_connect_state)(void *)
+        void *(*SSL_get1_peer_certificate)(const void *)
+    ctypedef struct shoal_tls:
+        const shoal_openssl *lib
+        void *ssl
+        int socket
+        int used
+        int failed
+        double seconds
+        int64_t speaker
+        int error
+        char *why
+    const char *shoal_find_openssl(const char *module, shoal_openssl *)
+    void shoal_tls_fail(shoal_tls *, int error)
+    int shoal_tls_handshake(shoal_tls *, double until)
+    int shoal_tls_receive(shoal_tls *, char *to, size_t size, int whole, double until, size_t *got)
+    int shoal_tls_send_parts(shoal_tls *, const iovec *, int count, double seconds)
+
+cdef extern from "clock.h" nogil:
+    double shoal_now()
+
 cdef extern from "connection.h" nogil:
+    enum: SHOAL_ANYBODY, SHOAL_NOBODY
     enum: SHOAL_BUCKETS, SHOAL_SLOT_BYTES, SHOAL_FLAGS, SHOAL_PUSH_ANSWER, SHOAL_MESSAGE_PREFIX
     enum: SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN, SHOAL_HALF_APPLIED
     enum: SHOAL_PUSH_APPLIED, SHOAL_PUSH_BROKEN
@@ -256,6 +326,7 @@ cdef extern from "connection.h" nogil:
         uint8_t *flags
         double part_seconds
         const char *pause
+        shoal_tls *tls
         int error
         shoal_push_record *broken
     int shoal_note_met(shoal_answerer *, uint64_t worker, int64_t incarnation)
@@ -266,8 +337,8 @@ cdef extern from "connection.h" nogil:
     void shoal_set_epoch(shoal_answerer *, int64_t epoch)
     void shoal_leave_from(shoal_answerer *, double moment)
     int shoal_serve(shoal_answerer *, shoal_connection *)
-    int shoal_apply_frame(shoal_answerer *, const uint8_t *frame, size_t size, shoal_message *,
-                          shoal_push_record **broken)
+    int shoal_apply_frame(shoal_answerer *, int64_t speaker, const uint8_t *frame, size_t size,
+                          shoal_message *, shoal_push_record **broken)
 
 
 cdef inline void take(pthread_mutex_t *lock) noexcept:

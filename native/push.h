@@ -216,9 +216,9 @@ static int shoal_push_once(shoal_answerer *a, shoal_pushing *p, shoal_message *m
     return SHOAL_PUSH_APPLIED;
 }
 
-/* As shoal_push_once; what may be refused is looked at. */
-static int shoal_apply_frame(shoal_answerer *a, const uint8_t *frame, size_t size, shoal_message *made,
-                             shoal_push_record **broken) {
+/* As shoal_push_once; what may be refused is looked at. speaker: see shoal_may_speak. */
+static int shoal_apply_frame(shoal_answerer *a, int64_t speaker, const uint8_t *frame, size_t size,
+                             shoal_message *made, shoal_push_record **broken) {
     shoal_pushing p;
     int result = SHOAL_PUSH_FOR_PYTHON;
     p.decoded = NULL;
@@ -227,6 +227,7 @@ static int shoal_apply_frame(shoal_answerer *a, const uint8_t *frame, size_t siz
     double python_from;
     __atomic_load(&a->python_from, &python_from, __ATOMIC_RELAXED);
     if (shoal_now() >= python_from || !shoal_read_push(frame, size, &p.read) ||
+        !shoal_may_speak(speaker, &p.read.sender) ||
         !shoal_take_facts(a, &p.read.sender, p.read.routing_epoch, &p.facts) || !p.facts.pushes ||
         !p.facts.record || shoal_is_watched(a))
         return result;

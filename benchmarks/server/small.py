@@ -1,57 +1,62 @@
 """Small calls of many connections: the processor time of a server a call, and calls a second.
 
     python benchmarks/server/small.py [--connections N ...] [--seconds S] [--server PYTHON ...]
+                                      [--ways WAY ...]
 
 Client processes hold the connections. Each sends a request on every one of its own, then reads the
 answers, and so on: 196 ids of a table of 16 columns with 100,000 rows. Pulls alone, pushes alone,
 and steps, which are a pull and a push. Processor time is the server process's own. With several
---server, each the Python of another checkout of shoal, their servers are measured in turns. Prints
-a line a measurement.
+--server, each the Python of another checkout of shoal, or several --ways (plain; tls, with mutual
+TLS; python-tls, with that of Python's ssl), their servers are measured in turns. Prints a line a
+measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import socket
+import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from capacity import ADAGRAD, cpu_seconds
-from parts import master_of
 
-from shoal.config.job import JobConfig
+from shoal.base.disk.job_folder import JobFolder
+from shoal.config.job import JobConfig, job_id_of
 from shoal.native.initializers import InitializerSpec
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc
+from shoal.proto.identity import Identity
 from shoal.proto.methods import Method
-from shoal.proto.plane import hello, message
-from shoal.proto.plane.link import Link
+from shoal.proto.plane import message
+from shoal.proto.plane.client import Pool
 from shoal.proto.wire import frames
 from shoal.proto.wire.open_files import allow_open_files
-from shoal.proto.wire.transport import arrays_address, open_socket
-from shoal.worker.servers.group import ServerGroup
-from shoal.worker.servers.pushing import Push
+from shoal.proto.wire.transport import peer_name
+from shoal.security.authority import Authority
+from shoal.security.identities import keep
 
 ROWS, IDS, DIM = 100_000, 196, 16
 PROCESSES = 4
 RATE = 0.001
+TOKEN = "benchmark"
+JOB = job_id_of(TOKEN)
+PEER = peer_name(TOKEN, "ps", 0)
+WAYS = {"plain": "", "tls": "c", "python-tls": "python"}
 
 
 class Caller:
     """One connection, and what is sent on it. worker: which one calls."""
 
-    def __init__(self, address: str, worker: int) -> None:
-        made: socket.socket = open_socket(arrays_address(address), 30.0)
-        self.link = Link(made)
-        hello.call(self.link, "", None, 30.0)
+    def __init__(self, address: str, worker: int, identity: Identity | None) -> None:
+        self.link = Pool(address, PEER, identity).connected(30.0)
         self._identity = pb.PushIdentity(worker=worker)
         self._ids = np.random.default_rng(worker).integers(0, ROWS, IDS)
         self._gradients = np.full((IDS, DIM), 0.01, np.float32)
@@ -84,10 +89,23 @@ class Caller:
         return message.prefix(method.kind, len(frame)) + frame
 
 
-def client(address: str, number: int, count: int, kinds: list[str], seconds: float) -> None:
+def authority_of(folder: Path, way: str) -> Authority | None:
+    """The authority of a server's job."""
+    if way == "plain":
+        return None
+    return Authority.from_key(JOB, JobFolder(folder).authority_key.read_bytes())
+
+
+def client(
+    address: str, number: int, count: int, kinds: list[str], seconds: float, folder: Path, way: str
+) -> None:
     """Make `count` connections and call for so long; prints the calls."""
     allow_open_files()
-    callers = [Caller(address, number * 10_000 + place) for place in range(count)]
+    authority = authority_of(folder, way)
+    callers = []
+    for worker in range(number * 10_000, number * 10_000 + count):
+        identity = authority.issue("worker", worker) if authority else None
+        callers.append(Caller(address, worker, identity))
 
     def turn() -> None:
         for kind in kinds:
@@ -109,9 +127,20 @@ def client(address: str, number: int, count: int, kinds: list[str], seconds: flo
 class Server:
     """A server process of one checkout, whose model is registered and whose rows are there."""
 
-    def __init__(self, python: str, folder: Path) -> None:
+    def __init__(self, python: str, folder: Path, way: str) -> None:
+        self.folder, self.way = folder, way
+        self.environment = {**os.environ, "SHOAL_TLS": WAYS[way]}
         config = folder / "job.json"
-        config.write_text(JobConfig(model_def="none.none", training_data="none").to_json())
+        tls = "never" if way == "plain" else "always"
+        job = JobConfig(model_def="none.none", training_data="none", token=TOKEN, tls=tls)
+        config.write_text(job.to_json())
+        identity = None
+        if way != "plain":
+            authority = Authority.made(JOB)
+            JobFolder(folder).identities.mkdir()
+            JobFolder(folder).authority_key.write_bytes(authority.key_pem)
+            keep(authority.issue("ps"), JobFolder(folder))
+            identity = authority.issue("worker", 1 << 20)
         command = [
             str(Path(python).absolute()),
             "-m",
@@ -122,23 +151,30 @@ class Server:
             "0",
         ]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            text=True,
+            env=self.environment,
         )
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
-        master, port = master_of(self.address)
-        connection = rpc.Connection(f"127.0.0.1:{port}")
-        group = ServerGroup(connection, 1 << 20, 0, threading.Event())
-        none = np.zeros(0, np.float32)
+        connection = rpc.Connection(self.address, peer=PEER, identity=identity)
         table = pb.TableSpec(
             name="t", dim=DIM, optimizer=ADAGRAD, initializer=InitializerSpec("uniform").to_json()
         )
-        group.register(pb.ModelSpec(tables=[table], dense_optimizer=ADAGRAD), none, none)
-        rows = np.arange(ROWS), np.zeros((ROWS, DIM), np.float32)
-        group.push(Push({0: rows}, (none, none), RATE, [0], [0.0], [0], 0, 0))
-        group.close()
+        model = pb.ModelSpec(tables=[table], dense_optimizer=ADAGRAD)
+        worker = pb.PushIdentity(worker=1 << 20, sequence=1)
+        connection.call(methods.REGISTER, pb.RegisterRequest(model=model, caller=worker))
+        none = [np.zeros(0, np.float32)] * 2
+        connection.call(methods.INITIALIZE_DENSE, frames.encode(pb.InitializeDenseRequest(), none))
+        push = pb.PushRequest(
+            identity=worker, learning_rate=RATE, routing_epoch=1, tables=[0], ids_of=[0]
+        )
+        rows = [np.arange(ROWS), np.zeros((ROWS, DIM), np.float32)]
+        connection.call(methods.PUSH, frames.encode(push, rows))
         connection.close()
-        master.stop(None)
 
     def measure(self, connections: int, kinds: list[str], seconds: float) -> tuple[float, float]:
         """CPU seconds a call, and calls a second."""
@@ -149,7 +185,9 @@ class Server:
                     *(sys.executable, __file__, "--client", self.address),
                     *("--number", str(number), "--connections", str(connections // share)),
                     *("--kinds", *kinds, "--seconds", str(seconds)),
+                    *("--folder", str(self.folder), "--ways", self.way),
                 ],
+                env=self.environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -185,26 +223,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--server", nargs="+", default=[sys.executable])
     parser.add_argument("--kinds", nargs="+", default=["pull", "push", "pull push"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["plain"])
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
         count = options.connections[0]
-        client(options.client, options.number, count, options.kinds, options.seconds)
+        folder, (way,) = Path(options.folder), options.ways
+        client(options.client, options.number, count, options.kinds, options.seconds, folder, way)
         return
     allow_open_files()
     for connections in options.connections:
         for kinds in options.kinds:
             for turn in range(options.rounds):
-                for python in options.server:
+                for python, way in itertools.product(options.server, options.ways):
                     with tempfile.TemporaryDirectory() as folder:
-                        server = Server(python, Path(folder))
+                        server = Server(python, Path(folder), way)
                         try:
                             cpu, rate = server.measure(connections, kinds.split(), options.seconds)
                         finally:
                             server.close()
                     found = {
                         "server": python.split("/.venv")[0],
+                        "way": way,
                         "connections": connections,
                         "calls": kinds,
                     }
