@@ -197,6 +197,41 @@ cdef extern from "moments.h" nogil:
     void shoal_count_version(shoal_moments *, const float *change, float divisor,
                              const shoal_stale *, int count)
 
+cdef extern from "between.h" nogil:
+    enum: SHOAL_ENTERED, SHOAL_NOT_PLAIN, SHOAL_NO_TICKET
+    const int64_t SHOAL_NO_TIME
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_cond_init(pthread_cond_t *, const void *)
+    int pthread_cond_destroy(pthread_cond_t *)
+    int64_t shoal_number(const int64_t *)
+    void shoal_set_number(int64_t *, int64_t)
+    ctypedef struct shoal_cap:
+        shoal_store *store
+        int64_t rows
+        int64_t counting
+    ctypedef struct shoal_clock:
+        int64_t now
+        int64_t until
+        int64_t leap
+        int64_t behind
+    ctypedef struct shoal_between:
+        pthread_mutex_t lock
+        pthread_cond_t opened
+        shoal_moments *moments
+        int64_t due_from
+        int suspended
+        int closed
+        shoal_cap *caps
+        int cap_count
+        shoal_clock clock
+    void shoal_await_open(shoal_between *)
+    void shoal_go(shoal_between *, int64_t step)
+    int shoal_enter(shoal_between *, uint64_t worker, int64_t pulled_version, int timed,
+                    int64_t time, int64_t *step, int64_t *staleness)
+    int shoal_leave(shoal_between *, int applied)
+    void shoal_open(shoal_between *)
+
 cdef extern from "connection.h" nogil:
     enum: SHOAL_BUCKETS, SHOAL_SLOT_BYTES, SHOAL_FLAGS, SHOAL_PUSH_ANSWER, SHOAL_MESSAGE_PREFIX
     enum: SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN, SHOAL_HALF_APPLIED
@@ -211,10 +246,9 @@ cdef extern from "connection.h" nogil:
         double seconds
     ctypedef struct shoal_log:
         int (*append)(void *context, const uint8_t *frame, size_t size, uint64_t worker,
-                      int64_t pulled_version, int64_t *step, int64_t *staleness,
-                      void **waiting) noexcept nogil
+                      int64_t pulled_version, const int64_t *time, int64_t *step,
+                      int64_t *staleness, void **waiting) noexcept nogil
         int (*kept)(void *context, void *waiting) noexcept nogil
-        void *context
     ctypedef struct shoal_answerer:
         pthread_mutex_t lock
         int open
@@ -229,6 +263,9 @@ cdef extern from "connection.h" nogil:
         shoal_moments *moments
         int pushes
         shoal_log log
+        shoal_between *between
+        int (*sweep)(void *context) noexcept nogil
+        void *context
         int closed
         int finite_only
         double python_from

@@ -1,17 +1,20 @@
 """Small calls of many connections: the processor time of a server a call, and calls a second.
 
     python benchmarks/server/small.py [--connections N ...] [--seconds S] [--server PYTHON ...]
+        [--expire-after SECONDS ...]
 
 Client processes hold the connections. Each sends a request on every one of its own, then reads the
 answers, and so on: 196 ids of a table of 16 columns with 100,000 rows. Pulls alone, pushes alone,
 and steps, which are a pull and a push. Processor time is the server process's own. With several
---server, each the Python of another checkout of shoal, their servers are measured in turns. Prints
-a line a measurement.
+--server, each the Python of another checkout of shoal, their servers are measured in turns; so are
+tables whose rows expire after so many seconds, 0 for never: their pushes have the time of the day.
+Prints a line a measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import socket
 import subprocess
@@ -46,9 +49,10 @@ RATE = 0.001
 
 
 class Caller:
-    """One connection, and what is sent on it. worker: which one calls."""
+    """One connection, and what is sent on it. worker: which calls. timed: pushes have a time."""
 
-    def __init__(self, address: str, worker: int) -> None:
+    def __init__(self, address: str, worker: int, *, timed: bool) -> None:
+        self._timed = timed
         made: socket.socket = open_socket(arrays_address(address), 30.0)
         self.link = Link(made)
         hello.call(self.link, "", None, 30.0)
@@ -73,6 +77,8 @@ class Caller:
     def _push(self) -> bytes:
         self._identity.sequence += 1
         push = pb.PushRequest(identity=self._identity, learning_rate=RATE, **self._common())
+        if self._timed:
+            push.event_time = time.time_ns() // 1000
         return self._message(methods.PUSH, frames.encode(push, [self._ids, self._gradients]))
 
     @staticmethod
@@ -84,10 +90,12 @@ class Caller:
         return message.prefix(method.kind, len(frame)) + frame
 
 
-def client(address: str, number: int, count: int, kinds: list[str], seconds: float) -> None:
+def client(
+    address: str, number: int, count: int, kinds: list[str], seconds: float, *, timed: bool
+) -> None:
     """Make `count` connections and call for so long; prints the calls."""
     allow_open_files()
-    callers = [Caller(address, number * 10_000 + place) for place in range(count)]
+    callers = [Caller(address, number * 10_000 + place, timed=timed) for place in range(count)]
 
     def turn() -> None:
         for kind in kinds:
@@ -109,7 +117,8 @@ def client(address: str, number: int, count: int, kinds: list[str], seconds: flo
 class Server:
     """A server process of one checkout, whose model is registered and whose rows are there."""
 
-    def __init__(self, python: str, folder: Path) -> None:
+    def __init__(self, python: str, folder: Path, expire_after: int) -> None:
+        self._expire_after = expire_after
         config = folder / "job.json"
         config.write_text(JobConfig(model_def="none.none", training_data="none").to_json())
         command = [
@@ -131,7 +140,11 @@ class Server:
         group = ServerGroup(connection, 1 << 20, 0, threading.Event())
         none = np.zeros(0, np.float32)
         table = pb.TableSpec(
-            name="t", dim=DIM, optimizer=ADAGRAD, initializer=InitializerSpec("uniform").to_json()
+            name="t",
+            dim=DIM,
+            optimizer=ADAGRAD,
+            initializer=InitializerSpec("uniform").to_json(),
+            expire_after=expire_after,
         )
         group.register(pb.ModelSpec(tables=[table], dense_optimizer=ADAGRAD), none, none)
         rows = np.arange(ROWS), np.zeros((ROWS, DIM), np.float32)
@@ -149,6 +162,7 @@ class Server:
                     *(sys.executable, __file__, "--client", self.address),
                     *("--number", str(number), "--connections", str(connections // share)),
                     *("--kinds", *kinds, "--seconds", str(seconds)),
+                    *("--expire-after", str(self._expire_after)),
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -185,31 +199,40 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--server", nargs="+", default=[sys.executable])
     parser.add_argument("--kinds", nargs="+", default=["pull", "push", "pull push"])
+    parser.add_argument("--expire-after", type=int, nargs="+", default=[0])
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
         count = options.connections[0]
-        client(options.client, options.number, count, options.kinds, options.seconds)
+        timed = options.expire_after[0] > 0
+        client(options.client, options.number, count, options.kinds, options.seconds, timed=timed)
         return
     allow_open_files()
-    for connections in options.connections:
-        for kinds in options.kinds:
-            for turn in range(options.rounds):
-                for python in options.server:
-                    with tempfile.TemporaryDirectory() as folder:
-                        server = Server(python, Path(folder))
-                        try:
-                            cpu, rate = server.measure(connections, kinds.split(), options.seconds)
-                        finally:
-                            server.close()
-                    found = {
-                        "server": python.split("/.venv")[0],
-                        "connections": connections,
-                        "calls": kinds,
-                    }
-                    found |= {"round": turn, "cpu_us": round(1e6 * cpu, 1), "rate": round(rate)}
-                    print(json.dumps(found), flush=True)
+    measured = itertools.product(
+        options.connections,
+        options.kinds,
+        range(options.rounds),
+        options.expire_after,
+        options.server,
+    )
+    for connections, kinds, turn, expire_after, python in measured:
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(python, Path(folder), expire_after)
+            try:
+                cpu, rate = server.measure(connections, kinds.split(), options.seconds)
+            finally:
+                server.close()
+        found = {
+            "server": python.split("/.venv")[0],
+            "connections": connections,
+            "calls": kinds,
+            "expire_after": expire_after,
+            "round": turn,
+            "cpu_us": round(1e6 * cpu, 1),
+            "rate": round(rate),
+        }
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

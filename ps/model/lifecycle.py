@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from shoal.checkpoints.folders import text
+from shoal.native.between import NEVER, Between
+from shoal.native.moments import Moments
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
@@ -49,42 +51,103 @@ def lives(spec: pb.ModelSpec) -> bool:
 class Lifecycle:
     """The sweeps of one server's tables.
 
-    clock: event time, of the pushes so far. removals: what was removed. removed: how much, of each
-    table.
+    between: where pushes enter and leave. clock: event time, of the pushes so far. removals: what
+    was removed. removed: how much, of each table.
     """
 
-    def __init__(self, spec: pb.ModelSpec, tables: Sequence[RowStore], slots: int) -> None:
-        """slots: how many of the routing slots the tables are of, until `own` says otherwise."""
+    def __init__(
+        self, spec: pb.ModelSpec, tables: Sequence[RowStore], slots: int, moments: Moments
+    ) -> None:
+        """slots: how many of the routing slots the tables are of, until `own` says otherwise.
+
+        moments: have the steps of pushes.
+        """
+        self._most = {
+            position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
+        }
+        self.between = Between(moments, [tables[position] for position in self._most])
         self.clock = EventClock(
             {
                 position: table.expire_after * SECOND
                 for position, table in enumerate(spec.tables)
                 if table.expire_after
-            }
+            },
+            self.between,
         )
         self.removals = Removals(len(tables))
         self.removed = [pb.RemovedIds() for _ in tables]
-        self._tables = tables
-        self._most = {
-            position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
-        }
+        self._tables, self._moments = tables, moments
         self._suspended = False
-        self.own(slots)
         self._plan: pb.SweepPlan | None = None
         self._part = 0  # of the plan, the next one
         self._owing = False  # the last step is a push of a log, after which a part may be due
         self._candidates: Candidates | None = None
         self._compactor = Compactor()
+        self.own(slots)
 
     def own(self, slots: int) -> None:
         """The tables are of so many of the routing slots."""
         self._caps = {position: share_of(most, slots) for position, most in self._most.items()}
+        self._tell()
 
     def suspend(self, suspended: bool) -> None:
-        """Make no sweep, while rows come and go by themselves."""
+        """Make no sweep, while rows come and go by themselves, or again."""
         self._suspended = suspended
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say which pushes are plain from now on."""
+        self.between.lock()
+        try:
+            self.between.cap((cap, COUNTS_PER_ROW * cap) for cap in self._caps.values())
+            self._say()
+        finally:
+            self.between.unlock()
+
+    def _say(self) -> None:
+        """As `_tell`, within, by event times alone."""
+        now, lines = self.clock.now, self.clock.lines.values()
+        due = self._plan is not None or any(now is not None and line.due(now) for line in lines)
+        self.between.say(
+            until=self.clock.until,
+            leap=self.clock.leap,
+            due_from=0 if due and not self._suspended else NEVER,
+            suspended=self._suspended,
+        )
 
     # ------------------------------------------------------------ between pushes
+
+    def enter(self, worker: int, pulled_version: int, time: int | None) -> tuple[int, int]:
+        """Let a push with this event time on its way; returns its step and staleness.
+
+        Once no part of a sweep is in its way. `leave` ends it. Raises MemoryError.
+        """
+        ticket = self.between.enter(worker, pulled_version, time)
+        if ticket is None:
+            assert time is not None  # or it had been plain
+            with self.between as between:
+                ticket = self._moments.ticket(worker, pulled_version)
+                self.clock.note(ticket[0], time)
+                self._say()
+                between.go(ticket[0])
+        return ticket
+
+    def leave(self, record: Record | None) -> None:
+        """A push that entered is applied: do a part if that is due, and no other is under way.
+
+        record: has a part of a sweep logged; None where the push failed. Raises MemoryError,
+        after which a part may have been done that is not logged.
+        """
+        if self.between.leave(record is not None) and record is not None:
+            self.do_part(record)
+
+    def do_part(self, record: Record) -> None:
+        """Do what is due, and open the way of pushes again. Raises as `leave`."""
+        try:
+            self.sweep(record)
+        finally:
+            self._tell()
+            self.between.open()
 
     def is_due(self) -> bool:
         """True if a part of a sweep is to be done before the next push begins."""
@@ -95,15 +158,14 @@ class Lifecycle:
             or self._over() is not None
         )
 
-    def sweep(self, step: Callable[[], int], next_step: Callable[[], int], record: Record) -> None:
+    def sweep(self, record: Record) -> None:
         """Do what is due now: a part, and as many more as it takes until no cap is exceeded.
 
-        No push may be under way. step, next_step: tell the last step, and take one. Raises
-        MemoryError, after which a part may have been done that is not logged.
+        No push may be under way. Raises as `leave`.
         """
         while True:
             if self._plan is None:
-                self._begin(self._due_plan(step()))
+                self._begin(self._due_plan(self._moments.step))
             if self._plan is None:
                 self._owing = False
                 return
@@ -111,7 +173,7 @@ class Lifecycle:
             if self._candidates is None:
                 self._candidates = Candidates(self._tables[plan.table], plan)
             rows, counts = self._candidates.remove(part)
-            taken = next_step()
+            taken = self._moments.next_step()
             faults.point("sweep-half-done")
             record(taken, frames.encode(pb.Sweep(plan=plan, part=part), [rows, counts]))
             faults.point("sweep-logged")
@@ -124,6 +186,7 @@ class Lifecycle:
         """A push of a log is applied again."""
         if event_time is not None:
             self.clock.note(step, event_time)
+            self._tell()
         self._owing = True
 
     def owes(self) -> bool:
@@ -158,6 +221,7 @@ class Lifecycle:
                 *(step, rows.size + counts.size, removed),
             )
         self._note(step, rows, counts)
+        self._tell()
 
     def _begin(self, plan: pb.SweepPlan | None) -> None:
         self._plan, self._part, self._candidates = plan, 0, None
@@ -246,6 +310,7 @@ class Lifecycle:
         if saved["plan"] is not None:
             self._plan, self._part = sweep_plan(saved["plan"]), saved["part"]
         self._owing = saved["owing"]
+        self._tell()
         self.take_counts(saved["removed"])
         self.removals.saved(step)
 

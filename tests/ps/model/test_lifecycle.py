@@ -452,16 +452,17 @@ def test_a_push_without_memory_for_its_ticket_holds_up_no_sweep(monkeypatch):
     server = Server(max_rows=100)
     server.push([1])
 
-    def failing(*_):
-        raise MemoryError("no memory for the last push of a worker")
+    class Failing:
+        def ticket(self, *_):
+            raise MemoryError("no memory for the last push of a worker")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ServerModel, "_ticket", failing)
+        patched.setattr(server.model.lifecycle, "_moments", Failing())
         with pytest.raises(MemoryError):
-            server.push([2])
+            server.push([2], seconds=1)  # the first time there is, which is not plain
     server.push(range(200))
     assert len(server.table) <= 100
-    assert not server.model._closed
+    assert not server.model.lifecycle.between.closed
 
 
 def test_an_update_that_is_done_again_removes_nothing_by_itself():
