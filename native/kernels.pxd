@@ -110,7 +110,8 @@ cdef extern from "compaction.h" nogil:
     int shoal_instruction_set()
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t, const shoal_cuts *, int64_t *,
                          int64_t *)
-    int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t)
+    int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t,
+                          uint64_t until)
     ctypedef struct shoal_bounds:
         const int64_t *bounds
         int64_t count
@@ -118,6 +119,15 @@ cdef extern from "compaction.h" nogil:
         int64_t cells
         int shift
 
+    enum: SHOAL_ORDER_CLASSES
+    ctypedef struct shoal_census "struct shoal_census":
+        shoal_bounds bounds
+        int64_t *seen
+        int64_t *left
+        int64_t *missed
+        uint64_t cursor
+    void shoal_census_look(shoal_store *, shoal_census *, uint64_t until)
+    void shoal_census_set(shoal_store *, shoal_census *)
     int shoal_count_segment(shoal_store *, uint64_t *, const shoal_bounds *, int64_t *, int64_t *)
     int shoal_contains(shoal_store *, int64_t)
     enum: SHOAL_NO_PART
