@@ -58,7 +58,7 @@ class Table:
         return time.thread_time() - began
 
     def fill(self, begin: int, end: int) -> None:
-        """Have rows that were last used now."""
+        """Fill in rows that were last used now."""
         for first in range(begin, end, PIECE):
             ids = np.arange(first, min(end, first + PIECE))
             self.table.assign(

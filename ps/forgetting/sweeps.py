@@ -48,7 +48,7 @@ _EXACT = 1 << 16
 _ROWS, _COUNTS = 0, 1
 
 ALL = 1 << 32
-"""What a cursor of a table is below."""
+"""The end of cursors of a table."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _most(there: int) -> int:
 
 
 def expired_of(bounds: Int64, counts: Int64, there: int) -> Found:
-    """As `expired`, of one kind, by counts of what was last used before each step.
+    """Find what `expired` does, of one kind, by counts of what was last used before each step.
 
     bounds: int64 [b], of which the last one is the step before which all has expired. counts: int64
     [b, ORDER_CLASSES], as a Census has them. there: how many there are at all. Where more have

@@ -111,7 +111,7 @@ class Lifecycle:
             self.between.unlock()
 
     def _say(self) -> None:
-        """As `_tell`, within, by event times alone."""
+        """Say it by clock and plans alone; within `between`."""
         self.between.say(
             until=self.clock.until,
             leap=self.clock.leap,
