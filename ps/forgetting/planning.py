@@ -114,11 +114,6 @@ class Planning:
         """The ids that the plan may remove; None where it was not looked for them."""
         return self._candidates
 
-    def stop(self) -> None:
-        """Note no push any more."""
-        if self._census is not None:
-            self._census.end()
-
     # ------------------------------------------------------------ checkpoints
 
     def state(self) -> PlanningState:
