@@ -39,6 +39,7 @@ from kernels cimport (
     pthread_mutex_unlock,
     shoal_answerer,
     shoal_apply_frame,
+    shoal_between,
     shoal_connection,
     shoal_counts_load,
     shoal_durations,
@@ -65,14 +66,15 @@ HALF_APPLIED = "a part of a push was applied: there was no memory for the rest"
 
 cdef int append(
     void *context, const uint8_t *frame, size_t size, uint64_t worker, int64_t pulled_version,
-    int64_t *step, int64_t *staleness, void **waiting,
+    const int64_t *time, int64_t *step, int64_t *staleness, void **waiting,
 ) noexcept with gil:
     """Append a push to the log, as in shoal_log; context: an Answerer."""
     cdef Answerer answerer = <Answerer>context
     cdef object kept
     try:
         view = PyMemoryView_FromMemory(<char *>frame, size, PyBUF_READ)
-        step[0], staleness[0], kept = answerer._log(view, worker, pulled_version)
+        at = time[0] if time != NULL else None
+        step[0], staleness[0], kept = answerer._log(view, worker, pulled_version, at)
     except BaseException:
         return 0  # Python says it, where it finds the same
     if kept is not None:
@@ -93,6 +95,16 @@ cdef int kept(void *context, void *waiting) noexcept with gil:
         return -1
 
 
+cdef int sweep_part(void *context) noexcept with gil:
+    """Do a part of a sweep, as in shoal_answerer; context: an Answerer."""
+    cdef Answerer answerer = <Answerer>context
+    try:
+        return 1 if answerer._sweep() else 0
+    except BaseException as error:
+        answerer._failure = error
+        return -1
+
+
 cdef class Answerer:
     """Answers pulls and pushes of one server, once it is opened and has a model.
 
@@ -107,7 +119,7 @@ cdef class Answerer:
     cdef double *_bounds
     cdef const char **_watched
     cdef int _pull, _push
-    cdef object _kept, _paths, _broken, _log, _failure
+    cdef object _kept, _paths, _broken, _log, _sweep, _failure
     cdef list _records
 
     def __cinit__(
@@ -213,21 +225,25 @@ cdef class Answerer:
         """
         shoal_leave_from(&self._answerer, moment)
 
-    def serve_model(self, tables, moments, *, bint pushes=False, log=None):
+    def serve_model(
+        self, tables, moments, *, bint pushes=False, log=None, between=None, sweep=None
+    ):
         """Begin to serve the model, once.
 
         tables: for each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
         TableSpec says. moments: of the same tables. pushes: whether they are applied here, too.
         log: sends a push on its way to the log, takes its ticket, and waits for nothing. It is
-        called with the frame, its worker and the version of its pull, and returns step, staleness,
-        and what waits until the push is kept: a function that returns whether pushes are taken
-        still, or None. The frame is to be used no more once that has returned. If it raises, Python
-        handles the push. Raises ValueError if there is a model, MemoryError.
+        called with the frame, its worker, the version of its pull and its event time or None, and
+        returns step, staleness, and what waits until the push is kept: a function that returns
+        whether pushes are taken still, or None. The frame is to be used no more once that has
+        returned. If it raises, Python handles the push. between: the Between that pushes enter,
+        which the log does where there is one. sweep: does a part of a sweep, opens it again and
+        returns whether pushes are taken still. Raises ValueError if there is a model, MemoryError.
         """
         if self._kept is not None:
             raise ValueError("there is a model already")
-        self._kept = list(tables), moments
-        self._log = log
+        self._kept = list(tables), moments, between
+        self._log, self._sweep = log, sweep
         self._tables = <shoal_served *>calloc(len(self._kept[0]) + 1, sizeof(shoal_served))
         if self._tables is NULL:
             raise MemoryError("no memory for the tables")
@@ -238,13 +254,17 @@ cdef class Answerer:
         cdef shoal_moments *address = <shoal_moments *><size_t>moments.address
         cdef int count = len(self._kept[0])
         cdef bint logs = log is not None
+        cdef shoal_between *way = NULL
+        if between is not None:
+            way = <shoal_between *><size_t>between.address
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
             self._answerer.tables, self._answerer.table_count = self._tables, count
             self._answerer.moments, self._answerer.pushes = address, pushes
+            self._answerer.between, self._answerer.sweep = way, &sweep_part
+            self._answerer.context = <void *>self
             if logs:
                 self._answerer.log.append, self._answerer.log.kept = append, kept
-                self._answerer.log.context = <void *>self
             pthread_mutex_unlock(&self._answerer.lock)
 
     def note_load(self, arrays):

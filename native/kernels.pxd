@@ -110,7 +110,8 @@ cdef extern from "compaction.h" nogil:
     int shoal_instruction_set()
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t, const shoal_cuts *, int64_t *,
                          int64_t *)
-    int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t)
+    int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t,
+                          uint64_t until)
     ctypedef struct shoal_bounds:
         const int64_t *bounds
         int64_t count
@@ -118,6 +119,15 @@ cdef extern from "compaction.h" nogil:
         int64_t cells
         int shift
 
+    enum: SHOAL_ORDER_CLASSES
+    ctypedef struct shoal_census "struct shoal_census":
+        shoal_bounds bounds
+        int64_t *seen
+        int64_t *left
+        int64_t *missed
+        uint64_t cursor
+    void shoal_census_look(shoal_store *, shoal_census *, uint64_t until)
+    void shoal_census_set(shoal_store *, shoal_census *)
     int shoal_count_segment(shoal_store *, uint64_t *, const shoal_bounds *, int64_t *, int64_t *)
     int shoal_contains(shoal_store *, int64_t)
     enum: SHOAL_NO_PART
@@ -265,6 +275,40 @@ cdef extern from "tls.h" nogil:
 
 cdef extern from "clock.h" nogil:
     double shoal_now()
+cdef extern from "between.h" nogil:
+    enum: SHOAL_ENTERED, SHOAL_NOT_PLAIN, SHOAL_NO_TICKET
+    const int64_t SHOAL_NO_TIME
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_cond_init(pthread_cond_t *, const void *)
+    int pthread_cond_destroy(pthread_cond_t *)
+    int64_t shoal_number(const int64_t *)
+    void shoal_set_number(int64_t *, int64_t)
+    ctypedef struct shoal_cap:
+        shoal_store *store
+        int64_t rows
+        int64_t counting
+    ctypedef struct shoal_clock:
+        int64_t now
+        int64_t until
+        int64_t leap
+        int64_t behind
+    ctypedef struct shoal_between:
+        pthread_mutex_t lock
+        pthread_cond_t opened
+        shoal_moments *moments
+        int64_t due_from
+        int suspended
+        int closed
+        shoal_cap *caps
+        int cap_count
+        shoal_clock clock
+    void shoal_await_open(shoal_between *)
+    void shoal_go(shoal_between *, int64_t step)
+    int shoal_enter(shoal_between *, uint64_t worker, int64_t pulled_version, int timed,
+                    int64_t time, int64_t *step, int64_t *staleness)
+    int shoal_leave(shoal_between *, int applied)
+    void shoal_open(shoal_between *)
 
 cdef extern from "connection.h" nogil:
     enum: SHOAL_ANYBODY, SHOAL_NOBODY
@@ -281,10 +325,9 @@ cdef extern from "connection.h" nogil:
         double seconds
     ctypedef struct shoal_log:
         int (*append)(void *context, const uint8_t *frame, size_t size, uint64_t worker,
-                      int64_t pulled_version, int64_t *step, int64_t *staleness,
-                      void **waiting) noexcept nogil
+                      int64_t pulled_version, const int64_t *time, int64_t *step,
+                      int64_t *staleness, void **waiting) noexcept nogil
         int (*kept)(void *context, void *waiting) noexcept nogil
-        void *context
     ctypedef struct shoal_answerer:
         pthread_mutex_t lock
         int open
@@ -299,6 +342,9 @@ cdef extern from "connection.h" nogil:
         shoal_moments *moments
         int pushes
         shoal_log log
+        shoal_between *between
+        int (*sweep)(void *context) noexcept nogil
+        void *context
         int closed
         int finite_only
         double python_from

@@ -1,14 +1,15 @@
 """Small calls of many connections: the processor time of a server a call, and calls a second.
 
     python benchmarks/server/small.py [--connections N ...] [--seconds S] [--server PYTHON ...]
-                                      [--ways WAY ...]
+                                      [--ways WAY ...] [--expire-after SECONDS ...]
 
 Client processes hold the connections. Each sends a request on every one of its own, then reads the
 answers, and so on: 196 ids of a table of 16 columns with 100,000 rows. Pulls alone, pushes alone,
 and steps, which are a pull and a push. Processor time is the server process's own. With several
 --server, each the Python of another checkout of shoal, or several --ways (plain; tls, with mutual
-TLS; python-tls, with that of Python's ssl), their servers are measured in turns. Prints a line a
-measurement.
+TLS; python-tls, with that of Python's ssl), their servers are measured in turns; so are tables whose
+rows expire after so many seconds, 0 for never: their pushes have the time of the day. Prints a line
+a measurement.
 """
 
 from __future__ import annotations
@@ -53,9 +54,12 @@ WAYS = {"plain": "", "tls": "c", "python-tls": "python"}
 
 
 class Caller:
-    """One connection, and what is sent on it. worker: which one calls."""
+    """One connection, and what is sent on it. worker: which calls. timed: pushes have a time."""
 
-    def __init__(self, address: str, worker: int, identity: Identity | None) -> None:
+    def __init__(
+        self, address: str, worker: int, identity: Identity | None, *, timed: bool
+    ) -> None:
+        self._timed = timed
         self.link = Pool(address, PEER, identity).connected(30.0)
         self._identity = pb.PushIdentity(worker=worker)
         self._ids = np.random.default_rng(worker).integers(0, ROWS, IDS)
@@ -78,6 +82,8 @@ class Caller:
     def _push(self) -> bytes:
         self._identity.sequence += 1
         push = pb.PushRequest(identity=self._identity, learning_rate=RATE, **self._common())
+        if self._timed:
+            push.event_time = time.time_ns() // 1000
         return self._message(methods.PUSH, frames.encode(push, [self._ids, self._gradients]))
 
     @staticmethod
@@ -96,16 +102,17 @@ def authority_of(folder: Path, way: str) -> Authority | None:
     return Authority.from_key(JOB, JobFolder(folder).authority_key.read_bytes())
 
 
-def client(
-    address: str, number: int, count: int, kinds: list[str], seconds: float, folder: Path, way: str
-) -> None:
-    """Make `count` connections and call for so long; prints the calls."""
+def client(options: argparse.Namespace) -> None:
+    """Make connections and call for so long; prints the calls."""
     allow_open_files()
-    authority = authority_of(folder, way)
+    (way,), kinds = options.ways, options.kinds
+    authority = authority_of(Path(options.folder), way)
     callers = []
-    for worker in range(number * 10_000, number * 10_000 + count):
+    for place in range(options.connections[0]):
+        worker = options.number * 10_000 + place
         identity = authority.issue("worker", worker) if authority else None
-        callers.append(Caller(address, worker, identity))
+        timed = options.expire_after[0] > 0
+        callers.append(Caller(options.client, worker, identity, timed=timed))
 
     def turn() -> None:
         for kind in kinds:
@@ -117,7 +124,7 @@ def client(
     turn()
     print("ready", flush=True)
     sys.stdin.readline()
-    done, end = 0, time.perf_counter() + seconds
+    done, end = 0, time.perf_counter() + options.seconds
     while time.perf_counter() < end:
         turn()
         done += len(callers) * len(kinds)
@@ -127,8 +134,8 @@ def client(
 class Server:
     """A server process of one checkout, whose model is registered and whose rows are there."""
 
-    def __init__(self, python: str, folder: Path, way: str) -> None:
-        self.folder, self.way = folder, way
+    def __init__(self, python: str, folder: Path, way: str, expire_after: int) -> None:
+        self.folder, self.way, self._expire_after = folder, way, expire_after
         self.environment = {**os.environ, "SHOAL_TLS": WAYS[way]}
         config = folder / "job.json"
         tls = "never" if way == "plain" else "always"
@@ -162,7 +169,11 @@ class Server:
         self.address = self.process.stdout.readline().strip()
         connection = rpc.Connection(self.address, peer=PEER, identity=identity)
         table = pb.TableSpec(
-            name="t", dim=DIM, optimizer=ADAGRAD, initializer=InitializerSpec("uniform").to_json()
+            name="t",
+            dim=DIM,
+            optimizer=ADAGRAD,
+            initializer=InitializerSpec("uniform").to_json(),
+            expire_after=expire_after,
         )
         model = pb.ModelSpec(tables=[table], dense_optimizer=ADAGRAD)
         worker = pb.PushIdentity(worker=1 << 20, sequence=1)
@@ -186,6 +197,7 @@ class Server:
                     *("--number", str(number), "--connections", str(connections // share)),
                     *("--kinds", *kinds, "--seconds", str(seconds)),
                     *("--folder", str(self.folder), "--ways", self.way),
+                    *("--expire-after", str(self._expire_after)),
                 ],
                 env=self.environment,
                 stdin=subprocess.PIPE,
@@ -225,33 +237,41 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["pull", "push", "pull push"])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=["plain"])
     parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--expire-after", type=int, nargs="+", default=[0])
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
         count = options.connections[0]
-        folder, (way,) = Path(options.folder), options.ways
-        client(options.client, options.number, count, options.kinds, options.seconds, folder, way)
+        client(options)
         return
     allow_open_files()
-    for connections in options.connections:
-        for kinds in options.kinds:
-            for turn in range(options.rounds):
-                for python, way in itertools.product(options.server, options.ways):
-                    with tempfile.TemporaryDirectory() as folder:
-                        server = Server(python, Path(folder), way)
-                        try:
-                            cpu, rate = server.measure(connections, kinds.split(), options.seconds)
-                        finally:
-                            server.close()
-                    found = {
-                        "server": python.split("/.venv")[0],
-                        "way": way,
-                        "connections": connections,
-                        "calls": kinds,
-                    }
-                    found |= {"round": turn, "cpu_us": round(1e6 * cpu, 1), "rate": round(rate)}
-                    print(json.dumps(found), flush=True)
+    measured = itertools.product(
+        options.connections,
+        options.kinds,
+        range(options.rounds),
+        options.expire_after,
+        options.server,
+        options.ways,
+    )
+    for connections, kinds, turn, expire_after, python, way in measured:
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(python, Path(folder), way, expire_after)
+            try:
+                cpu, rate = server.measure(connections, kinds.split(), options.seconds)
+            finally:
+                server.close()
+        found = {
+            "server": python.split("/.venv")[0],
+            "way": way,
+            "connections": connections,
+            "calls": kinds,
+            "expire_after": expire_after,
+            "round": turn,
+            "cpu_us": round(1e6 * cpu, 1),
+            "rate": round(rate),
+        }
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":
