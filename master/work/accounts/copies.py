@@ -167,6 +167,7 @@ class Copies:
             lease.head = lease.acknowledged
             heads = enumerate(possible_head(lease.task, push) for push in pushes)
             lease.heads = {server: head for server, head in heads if head != lease.head}
+            lease.differ(len(pushes))
             pieces += self._taken_back(lease)
         return pieces
 
@@ -303,6 +304,9 @@ class Copies:
 
         present: those that are not absent, by index. The others begin anew when they are back.
         """
+        for lease in self._leases.loose():
+            if lease.heads or lease.losses or lease.takings:
+                lease.servers = lease.servers or self._servers
         self._servers = servers
         self._pushes.have_servers(servers)
         self._restarts = {at: each for at, each in self._restarts.items() if at in present}

@@ -36,6 +36,7 @@ class Lease:
     losses: what servers have no more, each with its server and since when. takings: what does not
         count any more, as it is trained again, each since when. That is so many checkpoints had
         been begun: one that was begun later lacks it, too, and an earlier one has it.
+    servers: of how many the servers are that differ, once the job has others; until then 0.
     """
 
     task: Task
@@ -52,6 +53,7 @@ class Lease:
     heads: Mapping[int, int | None] = field(default_factory=lambda: _NONE)
     losses: tuple[tuple[int, int, Ranges], ...] = ()
     takings: tuple[tuple[int, Ranges], ...] = ()
+    servers: int = 0
 
     @property
     def span(self) -> Span:
@@ -115,6 +117,11 @@ class Lease:
         lost = minus(union(ranges), self.lost(server))
         if lost:
             self.losses = (*self.losses, (since, server, lost))
+            self.differ(server + 1)
+
+    def differ(self, servers: int) -> None:
+        """Refer to so many servers, at least, where it already refers to others than there are."""
+        self.servers = self.servers and max(self.servers, servers)
 
     def take_back(self, servers: int, since: int) -> list[Piece]:
         """Stop counting the records that at least one of the servers lacks; return their pieces."""
@@ -148,6 +155,7 @@ class Lease:
             self.head = self.acknowledged
         there = (max(head.possible, had[server]) for server, head in enumerate(heads))
         self.heads = {server: each for server, each in enumerate(there) if each != self.head}
+        self.differ(len(heads))
         for since, _, lost in self.losses:
             self._take_back(since, overlap(self.counted, lost))
         # What nobody has lost and is not in this checkpoint, is in no older one.
@@ -246,8 +254,11 @@ def part_of(span: Span, start: int, end: int) -> Span:
 
 
 def differences_of(lease: Lease, servers: int) -> Iterator[Difference]:
-    """Iterate over the records of a lease that a server has more or less often than they count."""
-    counted = lease.counted
+    """Iterate over the records of a lease that a server has more or less often than they count.
+
+    servers: of the job now. Rows that have moved since are as they were where they were.
+    """
+    counted, servers = lease.counted, lease.servers or servers
     same = lease.ended is None or lease.head == lease.acknowledged
     if same and not lease.losses and not lease.heads and not lease.takings:
         return
