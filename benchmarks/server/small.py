@@ -7,9 +7,9 @@ Client processes hold the connections. Each sends a request on every one of its 
 answers, and so on: 196 ids of a table of 16 columns with 100,000 rows. Pulls alone, pushes alone,
 and steps, which are a pull and a push. Processor time is the server process's own. With several
 --server, each the Python of another checkout of shoal, or several --ways (plain; tls, with mutual
-TLS; python-tls, with that of Python's ssl), their servers are measured in turns; so are tables whose
-rows expire after so many seconds, 0 for never: their pushes have the time of the day. Prints a line
-a measurement.
+TLS; python-tls, with that of Python's ssl), their servers are measured in turns. So are tables
+whose rows expire after so many seconds, 0 for never: their pushes have the time of the day. Prints
+a line a measurement.
 """
 
 from __future__ import annotations
@@ -242,7 +242,6 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        count = options.connections[0]
         client(options)
         return
     allow_open_files()
