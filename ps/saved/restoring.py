@@ -58,7 +58,8 @@ def restore(
     are known as applied that all shards have. Where only rows have moved since, dense values are
     the server's own, and rows of the slots that it has now come from all shards. All of its own
     come, too, unless `pushes` is None: a log that is done again is of those, and of the pushes that
-    its own shard has. Without one (`dense` is None) those are known that all shards have which gave rows.
+    its own shard has. Without one (`dense` is None) those are known that all shards have which
+    gave rows.
     """
     servers = routing.dense if dense is None else dense or checkpoint.routing.dense
     model = ServerModel(spec or checkpoint.model, server, servers, routing.slots(server))
