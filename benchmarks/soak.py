@@ -96,6 +96,16 @@ def next_day(config: JobConfig, before: JobConfig, faults: list[Fault], seed: in
     return outcome
 
 
+def damaged_by(before: Outcome | None, failure: str) -> bool:
+    """True if a failure names a file that a fault of the day before has damaged.
+
+    A fault that comes to pass after the last checkpoint has nothing that could replace it.
+    """
+    remarks = [each for action in (before.actions if before else ()) for each in action.remarks]
+    names = [each.split()[-1].split("/")[-1] for each in remarks if FLIP in each or REMOVE in each]
+    return any(each in failure for each in names)
+
+
 def problems_of(outcome: Outcome, config: JobConfig, before: list[Part]) -> list[str]:
     """List the problems of a job, except faults that it ended too early to meet."""
     counted(config, outcome, before)
@@ -118,7 +128,8 @@ def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
     """
     problems = []
     deaths = outcome.audit.get("deaths", ())
-    logs = JobFolder(Path(config.job_dir)).logs
+    folder = JobFolder(Path(config.job_dir))
+    logs, over = folder.logs, folder.result.stat().st_mtime
     for worker in (Target("worker", index) for index in range(config.num_workers)):
         own = [death for death in deaths if death["who"] in (worker.process, JOB)]
         causes = [death["cause"] for death in own]
@@ -127,6 +138,7 @@ def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
             action.fault
             for action in outcome.actions
             if action.at is not None
+            and action.at < over
             and action.fault.seconds == math.inf
             and action.fault.targets == (worker,)
             and action.at > last
@@ -294,6 +306,7 @@ def series(seed: int, jobs: Path, faults: int, kinds: Mapping[str, float]) -> li
     entries: list[dict[str, Any]] = []
     parts: list[Part] = []
     configs: list[JobConfig] = []
+    before: Outcome | None = None
     for day in range(days_of(seed)):
         write_days(seed, jobs, day)
         config = configuration(seed, jobs, day)
@@ -309,6 +322,8 @@ def series(seed: int, jobs: Path, faults: int, kinds: Mapping[str, float]) -> li
         if outcome.state == "stopped":
             return entries
         entry = entry_of(outcome, config, parts, seed, time.monotonic() - start)
+        if damaged_by(before, outcome.failure):
+            entry["problems"] = []
         entries.append(entry)
         print("\n".join([*lines_of(outcome), outcome.audit_text, *entry["count"]]), flush=True)
         told = f"{entry['problems'] or 'as its audit says'}, {entry['seconds']:g} s"
@@ -318,6 +333,7 @@ def series(seed: int, jobs: Path, faults: int, kinds: Mapping[str, float]) -> li
             return entries
         if outcome.state != "succeeded":
             break  # what does not succeed is followed by no other day
+        before = outcome
         parts.append(part_of(config, outcome, parts))
     for config in configs:
         shutil.rmtree(config.job_dir)

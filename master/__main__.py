@@ -31,6 +31,7 @@ from shoal.errors import (
     EXIT_JOB_FAILED,
     EXIT_SUCCESS,
     EXIT_USER_ERROR,
+    FULL,
     UserError,
     without_secrets,
 )
@@ -304,6 +305,8 @@ def main(config_path: Path, port: int, resume: str) -> None:
             temporary.remove(folder)
         sys.exit(code)
     except (UserError, OSError, IdentityError) as error:
+        if isinstance(error, OSError) and error.errno in FULL and not error.filename:
+            logger.exception("the master ends")  # only its lines tell which file has no room
         click.echo(f"Error: {without_secrets(str(error))}", err=True)
         sys.exit(EXIT_USER_ERROR if isinstance(error, UserError) else EXIT_JOB_FAILED)
     except Exception:

@@ -140,8 +140,8 @@ static size_t shoal_plan_answer(const shoal_pull *pull, const shoal_served *tabl
 }
 
 /* Makes the answer to the frame of a pull; 0: it is for Python. The message is the caller's to
- * free. */
-static int shoal_answer(shoal_answerer *a, const uint8_t *frame, size_t size, shoal_message *made) {
+ * free. speaker: see shoal_may_speak. */
+static int shoal_answer(shoal_answerer *a, int64_t speaker, const uint8_t *frame, size_t size, shoal_message *made) {
     shoal_pull pull;
     shoal_moment moment;
     shoal_facts facts;
@@ -150,7 +150,7 @@ static int shoal_answer(shoal_answerer *a, const uint8_t *frame, size_t size, sh
     uint64_t largest = 0;
     const double began = shoal_now();
     made->start = NULL;
-    if (!shoal_read_pull(frame, size, &pull) ||
+    if (!shoal_read_pull(frame, size, &pull) || !shoal_may_speak(speaker, &pull.caller) ||
         !shoal_take_facts(a, &pull.caller, pull.routing_epoch, &facts) ||
         !shoal_all_here(&facts, pull.table, pull.tables, pull.ids, pull.arrays))
         return 0;

@@ -10,6 +10,7 @@
 
 #include "clock.h"
 #include "moments.h"
+#include "between.h"
 #include "pushes.h"
 #include "traffic.h"
 #include "wire.h"
@@ -31,14 +32,15 @@ typedef struct {
     double seconds;
 } shoal_durations;
 
-/* A log of pushes, which is Python's. append: has room and a ticket for a push, and sends it on its
- * way; 0: the push is Python's, as there is no room. kept: waits for what append gave; 0: no push is
- * taken any more, -1: an error of ours. Both are called with the lock of the worker's record held. */
+/* A log of pushes, which is Python's. append: has room and a ticket for a push, enters it where there
+ * is a `between`, and sends it on its way; time: the push's, or NULL; 0: the push is Python's, as
+ * there is no room, or it is not plain. kept: waits for what append gave; 0: no push is taken any more,
+ * -1: an error of ours. Both are called with the lock of the worker's record held. */
 typedef struct {
     int (*append)(void *context, const uint8_t *frame, size_t size, uint64_t worker,
-                  int64_t pulled_version, int64_t *step, int64_t *staleness, void **waiting);
+                  int64_t pulled_version, const int64_t *time, int64_t *step, int64_t *staleness,
+                  void **waiting);
     int (*kept)(void *context, void *waiting);
-    void *context;
 } shoal_log;
 
 typedef struct {
@@ -55,6 +57,9 @@ typedef struct {
     shoal_moments *moments;
     int pushes;              /* are applied here */
     shoal_log log;           /* append is NULL: there is none; with the model, for good */
+    shoal_between *between;  /* what pushes enter; NULL: no row is ever removed; as the log */
+    int (*sweep)(void *context); /* does a part of a sweep and opens the way; returns as log.kept */
+    void *context;           /* of both */
     int closed;              /* no push is taken any more; read under the lock of a record */
     int finite_only;         /* pushes with a NaN or an infinity are Python's to refuse; for good */
     double python_from;      /* the next push that comes then or later is for Python */
@@ -148,6 +153,13 @@ static void shoal_set_epoch(shoal_answerer *a, int64_t epoch) {
 
 static int shoal_routed_by(const shoal_answerer *a, int64_t epoch) {
     return __atomic_load_n(&a->epoch, __ATOMIC_ACQUIRE) == epoch;
+}
+
+enum { SHOAL_ANYBODY = -2, SHOAL_NOBODY = -1 }; /* for whom a connection may speak, else one worker */
+
+/* Whether a connection may speak for the caller that a request names; as check_speaker. */
+static int shoal_may_speak(int64_t speaker, const shoal_identity *caller) {
+    return speaker == SHOAL_ANYBODY || (speaker >= 0 && caller->worker == (uint64_t)speaker);
 }
 
 /* Whether the server answers such a caller, and the facts; 0: Python has to. */

@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.native.between import Between
 from shoal.native.moments import Moments
 from shoal.native.pushes import PushRecord
 from shoal.native.rowstore import RowStore
+from shoal.native.tls import Secured
 
 FLAGS: int
 
@@ -37,8 +39,12 @@ class Answerer:
         moments: Moments,
         *,
         pushes: bool = False,
-        log: Callable[[memoryview, int, int], tuple[int, int, Callable[[], bool] | None]]
+        log: Callable[
+            [memoryview, int, int, int | None], tuple[int, int, Callable[[], bool] | None]
+        ]
         | None = None,
+        between: Between | None = None,
+        sweep: Callable[[], bool] | None = None,
     ) -> None: ...
     def durations(self, kind: int) -> tuple[list[int], float]: ...
     def push(self, frame: bytes | memoryview) -> bytes | None: ...
@@ -52,4 +58,6 @@ class Answerer:
         flags: bytearray,
         part_seconds: float,
         pause: str = "",
+        secured: Secured | None = None,
+        answer_seconds: float = 0.0,
     ) -> tuple[bool, int, int]: ...

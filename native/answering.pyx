@@ -19,6 +19,7 @@ import numpy as np
 from shoal.native.arrays import require
 
 from kernels cimport (
+    SHOAL_ANYBODY,
     SHOAL_BROKEN,
     SHOAL_BUCKETS,
     SHOAL_CLOSED,
@@ -38,6 +39,7 @@ from kernels cimport (
     pthread_mutex_unlock,
     shoal_answerer,
     shoal_apply_frame,
+    shoal_between,
     shoal_connection,
     shoal_counts_load,
     shoal_durations,
@@ -54,6 +56,7 @@ from kernels cimport (
     shoal_step,
     shoal_store,
     shoal_take_pushes,
+    shoal_tls,
     take,
 )
 
@@ -63,14 +66,15 @@ HALF_APPLIED = "a part of a push was applied: there was no memory for the rest"
 
 cdef int append(
     void *context, const uint8_t *frame, size_t size, uint64_t worker, int64_t pulled_version,
-    int64_t *step, int64_t *staleness, void **waiting,
+    const int64_t *time, int64_t *step, int64_t *staleness, void **waiting,
 ) noexcept with gil:
     """Append a push to the log, as in shoal_log; context: an Answerer."""
     cdef Answerer answerer = <Answerer>context
     cdef object kept
     try:
         view = PyMemoryView_FromMemory(<char *>frame, size, PyBUF_READ)
-        step[0], staleness[0], kept = answerer._log(view, worker, pulled_version)
+        at = time[0] if time != NULL else None
+        step[0], staleness[0], kept = answerer._log(view, worker, pulled_version, at)
     except BaseException:
         return 0  # Python says it, where it finds the same
     if kept is not None:
@@ -91,6 +95,16 @@ cdef int kept(void *context, void *waiting) noexcept with gil:
         return -1
 
 
+cdef int sweep_part(void *context) noexcept with gil:
+    """Do a part of a sweep, as in shoal_answerer; context: an Answerer."""
+    cdef Answerer answerer = <Answerer>context
+    try:
+        return 1 if answerer._sweep() else 0
+    except BaseException as error:
+        answerer._failure = error
+        return -1
+
+
 cdef class Answerer:
     """Answers pulls and pushes of one server, once it is opened and has a model.
 
@@ -105,7 +119,7 @@ cdef class Answerer:
     cdef double *_bounds
     cdef const char **_watched
     cdef int _pull, _push
-    cdef object _kept, _paths, _broken, _log, _failure
+    cdef object _kept, _paths, _broken, _log, _sweep, _failure
     cdef list _records
 
     def __cinit__(
@@ -211,21 +225,25 @@ cdef class Answerer:
         """
         shoal_leave_from(&self._answerer, moment)
 
-    def serve_model(self, tables, moments, *, bint pushes=False, log=None):
+    def serve_model(
+        self, tables, moments, *, bint pushes=False, log=None, between=None, sweep=None
+    ):
         """Begin to serve the model, once.
 
         tables: for each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
         TableSpec says. moments: of the same tables. pushes: whether they are applied here, too.
         log: sends a push on its way to the log, takes its ticket, and waits for nothing. It is
-        called with the frame, its worker and the version of its pull, and returns step, staleness,
-        and what waits until the push is kept: a function that returns whether pushes are taken
-        still, or None. The frame is to be used no more once that has returned. If it raises, Python
-        handles the push. Raises ValueError if there is a model, MemoryError.
+        called with the frame, its worker, the version of its pull and its event time or None, and
+        returns step, staleness, and what waits until the push is kept: a function that returns
+        whether pushes are taken still, or None. The frame is to be used no more once that has
+        returned. If it raises, Python handles the push. between: the Between that pushes enter,
+        which the log does where there is one. sweep: does a part of a sweep, opens it again and
+        returns whether pushes are taken still. Raises ValueError if there is a model, MemoryError.
         """
         if self._kept is not None:
             raise ValueError("there is a model already")
-        self._kept = list(tables), moments
-        self._log = log
+        self._kept = list(tables), moments, between
+        self._log, self._sweep = log, sweep
         self._tables = <shoal_served *>calloc(len(self._kept[0]) + 1, sizeof(shoal_served))
         if self._tables is NULL:
             raise MemoryError("no memory for the tables")
@@ -236,13 +254,17 @@ cdef class Answerer:
         cdef shoal_moments *address = <shoal_moments *><size_t>moments.address
         cdef int count = len(self._kept[0])
         cdef bint logs = log is not None
+        cdef shoal_between *way = NULL
+        if between is not None:
+            way = <shoal_between *><size_t>between.address
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
             self._answerer.tables, self._answerer.table_count = self._tables, count
             self._answerer.moments, self._answerer.pushes = address, pushes
+            self._answerer.between, self._answerer.sweep = way, &sweep_part
+            self._answerer.context = <void *>self
             if logs:
                 self._answerer.log.append, self._answerer.log.kept = append, kept
-                self._answerer.log.context = <void *>self
             pthread_mutex_unlock(&self._answerer.lock)
 
     def note_load(self, arrays):
@@ -296,7 +318,9 @@ cdef class Answerer:
         if size:
             start = &given[0]
         with nogil:
-            result = shoal_apply_frame(&self._answerer, start, size, &made, &broken)
+            result = shoal_apply_frame(
+                &self._answerer, SHOAL_ANYBODY, start, size, &made, &broken
+            )
         if result == SHOAL_PUSH_BROKEN:
             self._end(broken)
         if result != SHOAL_PUSH_APPLIED:
@@ -315,11 +339,13 @@ cdef class Answerer:
 
     def serve(
         self, int socket, uint8_t[::1] buffer, begin, start, end, uint8_t[::1] flags,
-        double part_seconds, str pause="",
+        double part_seconds, str pause="", secured=None, double answer_seconds=0,
     ):
         """Answer the requests of a connection until something else is to be done.
 
-        socket: its number; it blocks, and has limits for receiving and sending. buffer: for a
+        socket: its number; it blocks, and has limits for receiving and sending, unless it is secured.
+        secured: its Secured, by which it is read and written, and which knows for whom its requests
+        may speak; answer_seconds: its limit for an answer of which nothing is taken. buffer: for a
         request, of which those from `start` to `end` have come. begin: where the next one is to
         begin. flags: FLAGS bytes, of which the first is set while there is a request, and left so
         for one that is returned; the second is set by another thread to have this one return.
@@ -347,14 +373,24 @@ cdef class Answerer:
         connection.part_seconds = part_seconds
         if path:
             connection.pause = path
-        with nogil:
-            result = shoal_serve(&self._answerer, &connection)
+        if secured is None:
+            with nogil:
+                result = shoal_serve(&self._answerer, &connection)
+        else:
+            secured.take()
+            connection.tls = <shoal_tls *><size_t>secured.address
+            connection.tls.seconds = answer_seconds
+            with nogil:
+                result = shoal_serve(&self._answerer, &connection)
+            secured.give_back()
         if result == SHOAL_HALF_APPLIED:
             self._end(connection.broken)
         if result == SHOAL_LATE:
             raise TimeoutError("the other end did not go on, or took nothing, in time")
         if result == SHOAL_CLOSED:
             raise ConnectionError("the connection was closed by the other end")
+        if result == SHOAL_BROKEN and secured is not None:
+            raise secured.failure()
         if result == SHOAL_BROKEN:
             raise OSError(connection.error, os.strerror(connection.error))
         return result == SHOAL_FOR_PYTHON, connection.start, connection.end

@@ -53,3 +53,28 @@ def require(
     if writable and not flags.writeable:
         raise ValueError(f"{name} must be writable")
     return value
+
+
+MAX_BOUNDS = 4096
+"""Steps among which a scan finds the places of rows, at most."""
+
+CELL_BITS = 13
+"""So many cells at most, twice as many as bounds, are looked up to find a step among bounds."""
+
+
+def cells_of(bounds: npt.NDArray[np.int64]) -> tuple[int, npt.NDArray[np.uint16]]:
+    """The cells of ascending steps as native/census.h looks them up.
+
+    bounds: int64 [b]. Returns the shift by which a step less the first one is its cell, and the
+    number of bounds up to the first step of each cell, uint16 [c]. Raises ValueError.
+    """
+    if len(bounds) > MAX_BOUNDS:
+        raise ValueError(f"bounds: at most {MAX_BOUNDS} are counted by, got {len(bounds)}")
+    if (np.diff(bounds) < 0).any():
+        raise ValueError("bounds must ascend")
+    if not len(bounds):
+        return 0, np.empty(0, np.uint16)
+    span = int(bounds[-1]) - int(bounds[0])
+    shift = max(0, span.bit_length() - CELL_BITS)
+    cells = np.arange((span >> shift) + 1, dtype=np.int64) << shift
+    return shift, np.searchsorted(bounds, bounds[0] + cells, side="right").astype(np.uint16)

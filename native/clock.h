@@ -5,11 +5,10 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Seconds, as time.monotonic. */
 static inline double shoal_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec) / 1e9;
+    return (double)((int64_t)now.tv_sec * 1000000000 + now.tv_nsec) / 1e9; /* as time.monotonic */
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* One plain connection of the data plane, whose pulls and pushes are answered without Python.
+/* One connection of the data plane, whose pulls and pushes are answered without Python.
  *
  * A connection has a thread, which waits for a request, answers it and waits for the next one
  * without ever holding Python's lock. It comes back to Python with the first request that is not
@@ -14,6 +14,7 @@
 
 #include "answer.h"
 #include "push.h"
+#include "tls.h"
 
 enum { SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN, SHOAL_HALF_APPLIED, SHOAL_ANSWERED };
 
@@ -21,8 +22,9 @@ enum { SHOAL_BUSY, SHOAL_ENDING, SHOAL_FLAGS }; /* places in the flags */
 
 /* start, end: of the bytes in the buffer that were received and not taken. begin: where a message
  * is best to begin. pull, push: kinds of requests. flags: of others, too; see SHOAL_BUSY. part_seconds:
- * for what was begun to go on. pause: a file; while it is there Python has every request; or NULL.
- * error: of the system, for SHOAL_BROKEN. broken: for SHOAL_HALF_APPLIED, see push.h. */
+ * for what was begun to go on. pause: a file; while it is there Python has every request; or NULL. tls:
+ * by which it is read and written; NULL: it is plain. error: of the system, for SHOAL_BROKEN of a plain
+ * one. broken: for SHOAL_HALF_APPLIED, see push.h. */
 typedef struct {
     int socket;
     uint8_t *buffer;
@@ -31,6 +33,7 @@ typedef struct {
     uint8_t *flags;
     double part_seconds;
     const char *pause;
+    shoal_tls *tls;
     int error;
     shoal_push_record *broken;
 } shoal_connection;
@@ -44,10 +47,33 @@ static int shoal_received(shoal_connection *c, ssize_t got) {
     return got ? SHOAL_BROKEN : SHOAL_CLOSED;
 }
 
+/* The same of what TLS has said. */
+static int shoal_result(int outcome) {
+    switch (outcome) {
+        case SHOAL_TLS_DONE: return SHOAL_ANSWERED;
+        case SHOAL_TLS_LATE: return SHOAL_LATE;
+        case SHOAL_TLS_ENDED: return SHOAL_CLOSED;
+        default: return SHOAL_BROKEN;
+    }
+}
+
+static int shoal_receive_tls(shoal_connection *c, double until) {
+    size_t got;
+    char *const to = (char *)c->buffer + c->end;
+    const int outcome = shoal_tls_receive(c->tls, to, c->size - c->end, 0, until, &got);
+    c->end += got;
+    return shoal_result(outcome);
+}
+
 /* Receives until there are so many bytes of the message. */
 static int shoal_await(shoal_connection *c, size_t wanted) {
     const double until = shoal_now() + c->part_seconds;
     while (c->end - c->start < wanted) {
+        if (c->tls) {
+            const int result = shoal_receive_tls(c, until);
+            if (result != SHOAL_ANSWERED) return result;
+            continue;
+        }
         const double left = until - shoal_now();
         struct pollfd one = {c->socket, POLLIN, 0};
         if (left <= 0) return SHOAL_LATE;
@@ -63,6 +89,7 @@ static int shoal_await(shoal_connection *c, size_t wanted) {
 
 /* The socket's own limit is for each call of the system: for what it takes nothing of. */
 static int shoal_send_all(shoal_connection *c, const char *from, size_t size) {
+    if (c->tls) return shoal_result(shoal_tls_send(c->tls, from, size, c->tls->seconds));
     while (size) {
         const ssize_t sent = send(c->socket, from, size, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
@@ -76,8 +103,23 @@ static int shoal_send_all(shoal_connection *c, const char *from, size_t size) {
     return SHOAL_ANSWERED;
 }
 
+/* The first bytes of a request; SHOAL_IDLE: none came in time. */
+static int shoal_await_request(shoal_connection *c) {
+    if (c->tls) {
+        const int result = shoal_receive_tls(c, shoal_now() + c->part_seconds);
+        return result == SHOAL_LATE ? SHOAL_IDLE : result;
+    }
+    for (;;) {
+        const ssize_t got = recv(c->socket, c->buffer + c->end, c->size - c->end, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return SHOAL_IDLE;
+        return shoal_received(c, got);
+    }
+}
+
 /* One request, of which there is at least a byte. */
 static int shoal_exchange(shoal_answerer *a, shoal_connection *c) {
+    const int64_t speaker = c->tls ? c->tls->speaker : SHOAL_ANYBODY;
     uint64_t size;
     shoal_message made;
     if (c->start + SHOAL_MESSAGE_PREFIX > c->size) return SHOAL_FOR_PYTHON;
@@ -96,14 +138,14 @@ static int shoal_exchange(shoal_answerer *a, shoal_connection *c) {
         char answer[SHOAL_PUSH_ANSWER];
         const double began = shoal_now();
         made.start = answer;
-        result = shoal_apply_frame(a, frame, size, &made, &c->broken);
+        result = shoal_apply_frame(a, speaker, frame, size, &made, &c->broken);
         if (result == SHOAL_PUSH_BROKEN) return SHOAL_HALF_APPLIED;
         if (result == SHOAL_PUSH_FOR_PYTHON) return SHOAL_FOR_PYTHON;
         shoal_count_answer(a, &a->pushed, shoal_now() - began);
         c->start += SHOAL_MESSAGE_PREFIX + size;
         return shoal_send_all(c, made.start, made.size);
     }
-    if (!shoal_answer(a, frame, size, &made)) return SHOAL_FOR_PYTHON;
+    if (!shoal_answer(a, speaker, frame, size, &made)) return SHOAL_FOR_PYTHON;
     c->start += SHOAL_MESSAGE_PREFIX + size;
     result = shoal_send_all(c, made.start, made.size);
     free(made.start);
@@ -117,10 +159,7 @@ static int shoal_serve(shoal_answerer *a, shoal_connection *c) {
         if (__atomic_load_n(&c->flags[SHOAL_ENDING], __ATOMIC_RELAXED)) return SHOAL_IDLE;
         if (c->start == c->end) {
             c->start = c->end = c->begin;
-            const ssize_t got = recv(c->socket, c->buffer + c->end, c->size - c->end, 0);
-            if (got < 0 && errno == EINTR) continue;
-            if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return SHOAL_IDLE;
-            const int result = shoal_received(c, got);
+            const int result = shoal_await_request(c);
             if (result != SHOAL_ANSWERED) return result;
         }
         __atomic_store_n(&c->flags[SHOAL_BUSY], 1, __ATOMIC_RELAXED);

@@ -88,6 +88,7 @@ static shoal_entry shoal_make_row(shoal_store *t, uint64_t hash, shoal_entry e, 
     }
     shoal_start_row(t, row, shoal_id_of(t, hash), scratch);
     if (t->snapshot) shoal_snapshot_lacks(t->snapshot, row); /* newer than it */
+    if (t->census) shoal_census_excludes(t, &e.bucket->meta[e.lane]);
     return e;
 }
 

@@ -18,15 +18,6 @@ SHOAL_INLINE int64_t shoal_base_at(int64_t step) {
     return era > 3 ? (era - 3) << SHOAL_ERA_BITS : 0;
 }
 
-/* Structure lock held. */
-SHOAL_INLINE uint32_t shoal_version_at(const shoal_store *t, int64_t step) {
-    return step > t->base ? (uint32_t)(step - t->base) : 0;
-}
-
-SHOAL_INLINE int64_t shoal_step_in(const shoal_store *t, uint64_t header) {
-    return __atomic_load_n(&t->base, __ATOMIC_RELAXED) + shoal_version_of(header);
-}
-
 SHOAL_INLINE uint64_t shoal_lowered(uint64_t header, uint64_t by) {
     const uint64_t version = shoal_version_of(header);
     return header - (version < by ? version : by);

@@ -26,12 +26,6 @@ typedef struct {
     int64_t from;
 } shoal_cuts;
 
-/* Of an id among all: the same in every process. The hash itself, which gives its server, would
- * prefer one part of a server's ids. */
-SHOAL_INLINE uint64_t shoal_order(int64_t id) {
-    return shoal_mix64(shoal_mix64((uint64_t)id));
-}
-
 SHOAL_INLINE int shoal_is_chosen(const shoal_store *t, const shoal_cuts *cuts, uint64_t hash,
                                  uint64_t tag, uint64_t header) {
     const shoal_choice *choice = shoal_live(tag) ? &cuts->rows : &cuts->counting;
@@ -65,26 +59,6 @@ SHOAL_INLINE void shoal_visit_segment(shoal_store *t, uint64_t *cursor, shoal_vi
     pthread_rwlock_unlock(&t->lock);
 }
 
-/* Bounds, which ascend, and where to look for the place of a step among them: `reached` has, of each
- * cell of 1 << shift steps from bounds[0] on, the number of bounds up to its first step. Where bounds
- * are even there is one more, or none, in the step's own cell. */
-typedef struct {
-    const int64_t *bounds;
-    int64_t count; /* of bounds */
-    const uint16_t *reached;
-    int64_t cells;
-    int shift;
-} shoal_bounds;
-
-/* The number of bounds that a step has reached. */
-SHOAL_INLINE int64_t shoal_reached(const shoal_bounds *b, int64_t step) {
-    if (!b->count || step < b->bounds[0]) return 0;
-    const int64_t cell = (step - b->bounds[0]) >> b->shift;
-    int64_t reached = b->reached[cell < b->cells ? cell : b->cells - 1];
-    while (reached < b->count && b->bounds[reached] <= step) reached++;
-    return reached;
-}
-
 /* Numbers of entries, of rows and of what is counted: each [count + 1, SHOAL_USE_CLASSES]. */
 typedef struct {
     const shoal_bounds *bounds;
@@ -109,6 +83,19 @@ static int shoal_count_segment(shoal_store *t, uint64_t *cursor, const shoal_bou
     return 1;
 }
 
+SHOAL_INLINE void shoal_census_entry(const shoal_store *t, uint64_t hash, uint64_t tag,
+                                     uint64_t header, void *found) {
+    struct shoal_census *c = found;
+    shoal_census_add(t, c->seen, shoal_live(tag), hash, shoal_step_in(t, header), c);
+}
+
+/* Has a census go on to a cursor. No push may be under way. */
+static void shoal_census_look(shoal_store *t, struct shoal_census *c, uint64_t until) {
+    uint64_t cursor = c->cursor;
+    while (!(cursor >> 32) && cursor < until) shoal_visit_segment(t, &cursor, shoal_census_entry, c);
+    __atomic_store_n(&c->cursor, cursor, __ATOMIC_RELAXED);
+}
+
 typedef struct {
     const shoal_cuts *cuts;
     int64_t *ids, filled;
@@ -121,12 +108,12 @@ SHOAL_INLINE void shoal_collect_entry(const shoal_store *t, uint64_t hash, uint6
     into->filled += shoal_is_chosen(t, into->cuts, hash, tag, header);
 }
 
-/* Writes the chosen ids of segment after segment while `room` is left for a whole one. Returns
- * how many. */
+/* Writes the chosen ids of segment after segment while `room` is left for a whole one, up to a cursor.
+ * Returns how many. */
 static int64_t shoal_collect(shoal_store *t, uint64_t *cursor, const shoal_cuts *cuts, int64_t *ids,
-                             int64_t room) {
+                             int64_t room, uint64_t until) {
     shoal_collected found = {cuts, ids, 0};
-    while (!(*cursor >> 32) && room - found.filled >= SHOAL_SEGMENT_ROWS)
+    while (!(*cursor >> 32) && *cursor < until && room - found.filled >= SHOAL_SEGMENT_ROWS)
         shoal_visit_segment(t, cursor, shoal_collect_entry, &found);
     return found.filled;
 }

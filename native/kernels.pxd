@@ -114,7 +114,8 @@ cdef extern from "compaction.h" nogil:
     int shoal_instruction_set()
     int64_t shoal_remove(shoal_store *, const int64_t *, int64_t, const shoal_cuts *, int64_t *,
                          int64_t *)
-    int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t)
+    int64_t shoal_collect(shoal_store *, uint64_t *, const shoal_cuts *, int64_t *, int64_t,
+                          uint64_t until)
     ctypedef struct shoal_bounds:
         const int64_t *bounds
         int64_t count
@@ -122,6 +123,15 @@ cdef extern from "compaction.h" nogil:
         int64_t cells
         int shift
 
+    enum: SHOAL_ORDER_CLASSES
+    ctypedef struct shoal_census "struct shoal_census":
+        shoal_bounds bounds
+        int64_t *seen
+        int64_t *left
+        int64_t *missed
+        uint64_t cursor
+    void shoal_census_look(shoal_store *, shoal_census *, uint64_t until)
+    void shoal_census_set(shoal_store *, shoal_census *)
     int shoal_count_segment(shoal_store *, uint64_t *, const shoal_bounds *, int64_t *, int64_t *)
     int shoal_contains(shoal_store *, int64_t)
     enum: SHOAL_NO_PART
@@ -201,7 +211,111 @@ cdef extern from "moments.h" nogil:
     void shoal_count_version(shoal_moments *, const float *change, float divisor,
                              const shoal_stale *, int count)
 
+cdef extern from "tls.h" nogil:
+    enum: SHOAL_TLS_DONE, SHOAL_TLS_LATE, SHOAL_TLS_ENDED
+    enum: SHOAL_OPENSSL_MAJOR, SHOAL_SSL_MODE, SHOAL_SSL_MODES, SHOAL_SSL_READ_AHEAD
+    enum: SHOAL_SSL_SESSIONS, SHOAL_SSL_HOST_NAME, SHOAL_SSL_LEAST_VERSION, SHOAL_SSL_TLS13
+    enum: SHOAL_SSL_VERIFY, SHOAL_SSL_LEVEL, SHOAL_SSL_OLD_EOF, SHOAL_X509_WHOLE_LABELS
+    enum: SHOAL_X509_OTHER_NAMES, SHOAL_X509_URI
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    ctypedef struct shoal_openssl:
+        unsigned long (*OpenSSL_version_num)()
+        void (*ERR_clear_error)()
+        unsigned long (*ERR_peek_last_error)()
+        const char *(*ERR_reason_error_string)(unsigned long)
+        void *(*BIO_new_mem_buf)(const void *, int)
+        int (*BIO_free)(void *)
+        void *(*PEM_read_bio_X509)(void *, void **, void *, void *)
+        void *(*PEM_read_bio_PrivateKey)(void *, void **, void *, void *)
+        void (*X509_free)(void *)
+        void (*EVP_PKEY_free)(void *)
+        int (*X509_STORE_add_cert)(void *, void *)
+        void *(*X509_get_ext_d2i)(const void *, int, int *, int *)
+        int (*OPENSSL_sk_num)(const void *)
+        void *(*OPENSSL_sk_value)(const void *, int)
+        void *(*GENERAL_NAME_get0_value)(const void *, int *)
+        void (*GENERAL_NAMES_free)(void *)
+        const unsigned char *(*ASN1_STRING_get0_data)(const void *)
+        int (*ASN1_STRING_length)(const void *)
+        const void *(*TLS_client_method)()
+        const void *(*TLS_server_method)()
+        void *(*SSL_CTX_new)(const void *)
+        void (*SSL_CTX_free)(void *)
+        long (*SSL_CTX_ctrl)(void *, int, long, void *)
+        uint64_t (*SSL_CTX_set_options)(void *, uint64_t)
+        void (*SSL_CTX_set_security_level)(void *, int)
+        int (*SSL_CTX_set_num_tickets)(void *, size_t)
+        void (*SSL_CTX_set_default_read_buffer_len)(void *, size_t)
+        void (*SSL_CTX_set_verify)(void *, int, void *)
+        void *(*SSL_CTX_get_cert_store)(const void *)
+        int (*SSL_CTX_use_certificate)(void *, void *)
+        int (*SSL_CTX_use_PrivateKey)(void *, void *)
+        void *(*SSL_new)(void *)
+        void (*SSL_free)(void *)
+        int (*SSL_set_fd)(void *, int)
+        long (*SSL_ctrl)(void *, int, long, void *)
+        int (*SSL_set1_host)(void *, const char *)
+        void (*SSL_set_hostflags)(void *, unsigned)
+        void (*SSL_set_accept_state)(void *)
+        void (*SSL_set_connect_state)(void *)
+        void *(*SSL_get1_peer_certificate)(const void *)
+    ctypedef struct shoal_tls:
+        const shoal_openssl *lib
+        void *ssl
+        int socket
+        int used
+        int failed
+        double seconds
+        int64_t speaker
+        int error
+        char *why
+    const char *shoal_find_openssl(const char *module, shoal_openssl *)
+    void shoal_tls_fail(shoal_tls *, int error)
+    int shoal_tls_handshake(shoal_tls *, double until)
+    int shoal_tls_receive(shoal_tls *, char *to, size_t size, int whole, double until, size_t *got)
+    int shoal_tls_send_parts(shoal_tls *, const iovec *, int count, double seconds)
+
+cdef extern from "clock.h" nogil:
+    double shoal_now()
+cdef extern from "between.h" nogil:
+    enum: SHOAL_ENTERED, SHOAL_NOT_PLAIN, SHOAL_NO_TICKET
+    const int64_t SHOAL_NO_TIME
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_cond_init(pthread_cond_t *, const void *)
+    int pthread_cond_destroy(pthread_cond_t *)
+    int64_t shoal_number(const int64_t *)
+    void shoal_set_number(int64_t *, int64_t)
+    ctypedef struct shoal_cap:
+        shoal_store *store
+        int64_t rows
+        int64_t counting
+    ctypedef struct shoal_clock:
+        int64_t now
+        int64_t until
+        int64_t leap
+        int64_t behind
+    ctypedef struct shoal_between:
+        pthread_mutex_t lock
+        pthread_cond_t opened
+        shoal_moments *moments
+        int64_t due_from
+        int suspended
+        int closed
+        shoal_cap *caps
+        int cap_count
+        shoal_clock clock
+    void shoal_await_open(shoal_between *)
+    void shoal_go(shoal_between *, int64_t step)
+    int shoal_enter(shoal_between *, uint64_t worker, int64_t pulled_version, int timed,
+                    int64_t time, int64_t *step, int64_t *staleness)
+    int shoal_leave(shoal_between *, int applied)
+    void shoal_open(shoal_between *)
+
 cdef extern from "connection.h" nogil:
+    enum: SHOAL_ANYBODY, SHOAL_NOBODY
     enum: SHOAL_BUCKETS, SHOAL_SLOT_BYTES, SHOAL_FLAGS, SHOAL_PUSH_ANSWER, SHOAL_MESSAGE_PREFIX
     enum: SHOAL_FOR_PYTHON, SHOAL_IDLE, SHOAL_LATE, SHOAL_CLOSED, SHOAL_BROKEN, SHOAL_HALF_APPLIED
     enum: SHOAL_PUSH_APPLIED, SHOAL_PUSH_BROKEN
@@ -215,10 +329,9 @@ cdef extern from "connection.h" nogil:
         double seconds
     ctypedef struct shoal_log:
         int (*append)(void *context, const uint8_t *frame, size_t size, uint64_t worker,
-                      int64_t pulled_version, int64_t *step, int64_t *staleness,
-                      void **waiting) noexcept nogil
+                      int64_t pulled_version, const int64_t *time, int64_t *step,
+                      int64_t *staleness, void **waiting) noexcept nogil
         int (*kept)(void *context, void *waiting) noexcept nogil
-        void *context
     ctypedef struct shoal_answerer:
         pthread_mutex_t lock
         int open
@@ -233,6 +346,9 @@ cdef extern from "connection.h" nogil:
         shoal_moments *moments
         int pushes
         shoal_log log
+        shoal_between *between
+        int (*sweep)(void *context) noexcept nogil
+        void *context
         int closed
         int finite_only
         double python_from
@@ -260,6 +376,7 @@ cdef extern from "connection.h" nogil:
         uint8_t *flags
         double part_seconds
         const char *pause
+        shoal_tls *tls
         int error
         shoal_push_record *broken
     int shoal_note_met(shoal_answerer *, uint64_t worker, int64_t incarnation)
@@ -270,8 +387,8 @@ cdef extern from "connection.h" nogil:
     void shoal_set_epoch(shoal_answerer *, int64_t epoch)
     void shoal_leave_from(shoal_answerer *, double moment)
     int shoal_serve(shoal_answerer *, shoal_connection *)
-    int shoal_apply_frame(shoal_answerer *, const uint8_t *frame, size_t size, shoal_message *,
-                          shoal_push_record **broken)
+    int shoal_apply_frame(shoal_answerer *, int64_t speaker, const uint8_t *frame, size_t size,
+                          shoal_message *, shoal_push_record **broken)
 
 cdef extern from "wire.h" nogil:
     enum: SHOAL_WIRE_INT64, SHOAL_WIRE_FLOAT32, SHOAL_WIRE_BFLOAT16, SHOAL_WIRE_FLOAT16

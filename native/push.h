@@ -165,16 +165,19 @@ static int shoal_is_next(const shoal_answerer *a, const shoal_push_record *recor
            who->sequence > record->pending;
 }
 
-/* The push's step, and how many were applied since its pull, once it is on its way to the log, if
- * there is one; 0: it is Python's. */
+/* The push's step, and how many were applied since its pull, once no sweep is in its way and it is on
+ * its way to the log, if there is one; 0: it is Python's. */
 static int shoal_begin_push(shoal_answerer *a, const shoal_pushing *p, int64_t *step,
                             int64_t *staleness, void **waiting) {
     const shoal_push *push = &p->read;
     *waiting = NULL;
     if (!shoal_is_next(a, p->facts.record, push)) return 0;
     if (a->log.append)
-        return a->log.append(a->log.context, p->frame, p->size, push->sender.worker,
-                             push->pulled_version, step, staleness, waiting);
+        return a->log.append(a->context, p->frame, p->size, push->sender.worker, push->pulled_version,
+                             push->timed ? &push->event_time : NULL, step, staleness, waiting);
+    if (a->between)
+        return shoal_enter(a->between, push->sender.worker, push->pulled_version, push->timed,
+                           push->event_time, step, staleness) == SHOAL_ENTERED;
     return shoal_take_ticket(p->facts.moments, push->sender.worker, push->pulled_version, step, staleness);
 }
 
@@ -192,7 +195,8 @@ static int shoal_push_once(shoal_answerer *a, shoal_pushing *p, shoal_message *m
         return SHOAL_PUSH_FOR_PYTHON;
     }
     const int applied = shoal_apply_push(p, step, staleness, &version);
-    if (waiting) kept = a->log.kept(a->log.context, waiting);
+    if (waiting) kept = a->log.kept(a->context, waiting);
+    if (applied && kept >= 0 && a->between && shoal_leave(a->between, kept)) kept = a->sweep(a->context);
     if (!applied || kept < 0) {
         *broken = record;
         return SHOAL_PUSH_BROKEN;
@@ -216,9 +220,9 @@ static int shoal_push_once(shoal_answerer *a, shoal_pushing *p, shoal_message *m
     return SHOAL_PUSH_APPLIED;
 }
 
-/* As shoal_push_once; what may be refused is looked at. */
-static int shoal_apply_frame(shoal_answerer *a, const uint8_t *frame, size_t size, shoal_message *made,
-                             shoal_push_record **broken) {
+/* As shoal_push_once; what may be refused is looked at. speaker: see shoal_may_speak. */
+static int shoal_apply_frame(shoal_answerer *a, int64_t speaker, const uint8_t *frame, size_t size,
+                             shoal_message *made, shoal_push_record **broken) {
     shoal_pushing p;
     int result = SHOAL_PUSH_FOR_PYTHON;
     p.decoded = NULL;
@@ -227,6 +231,7 @@ static int shoal_apply_frame(shoal_answerer *a, const uint8_t *frame, size_t siz
     double python_from;
     __atomic_load(&a->python_from, &python_from, __ATOMIC_RELAXED);
     if (shoal_now() >= python_from || !shoal_read_push(frame, size, &p.read) ||
+        !shoal_may_speak(speaker, &p.read.sender) ||
         !shoal_take_facts(a, &p.read.sender, p.read.routing_epoch, &p.facts) || !p.facts.pushes ||
         !p.facts.record || shoal_is_watched(a))
         return result;

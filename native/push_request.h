@@ -10,11 +10,14 @@
 
 enum { SHOAL_PUSH_FIELDS = 17 };
 
+static const int64_t SHOAL_MAX_TIME = (int64_t)1 << 62; /* MAX_TIME of ps/model/checks.py */
+
 typedef struct {
     shoal_identity sender;
     int64_t routing_epoch, pulled_version, own_pushes, task, records_done;
+    int64_t event_time; /* microseconds since 1970 */
     double learning_rate, pulled_time;
-    int has_dense, modulate_rate;
+    int has_dense, modulate_rate, timed; /* timed: it has an event_time */
     int tables, places, scales, rates, arrays, distinct;
     uint32_t table[SHOAL_WIRE_TABLES];
     uint32_t place[SHOAL_WIRE_TABLES];
@@ -80,7 +83,11 @@ static int shoal_read_push_header(shoal_bytes in, shoal_push *push) {
                     return 0;
                 break;
             case 16: if (!bytes || !shoal_read_rates(field.bytes, push)) return 0; break;
-            default: return 0; /* 14, hold: of --sync. 17, event_time: rows may expire */
+            case 17:
+                if (!shoal_read_count(&field, &push->event_time) || push->event_time >= SHOAL_MAX_TIME) return 0;
+                push->timed = 1;
+                break;
+            default: return 0; /* 14, hold: of --sync */
         }
     }
     return push->sender.there;

@@ -86,6 +86,7 @@ class RowStore:
         counting: Choice | None,
         cursor: int = 0,
         limit: int = 4096,
+        until: int = 1 << 32,
     ) -> tuple[NDArray[np.int64], int | None]: ...
     def changed(
         self, since: int, cursor: int = 0, limit: int = 4096

@@ -12,7 +12,7 @@ import secrets
 
 import numpy as np
 
-from shoal.native.arrays import require
+from shoal.native.arrays import MAX_BOUNDS, cells_of, require
 
 from kernels cimport (
     SHOAL_ERA_BITS,
@@ -75,11 +75,7 @@ MANY_USES = SHOAL_MANY_USES  # where use counts stop
 MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
 USE_CLASSES = SHOAL_USE_CLASSES
 NO_PART = SHOAL_NO_PART
-MAX_BOUNDS = 4096
 INSTRUCTION_SET = shoal_instruction_set()  # the level of x86-64 whose code runs: 4, 3 or 0
-
-CELL_BITS = 13
-"""So many cells at most, twice as many as bounds, are looked up to find a step among bounds."""
 
 cdef enum:
     MAX_PARTS = 64
@@ -428,19 +424,20 @@ cdef class RowStore:
             raise MemoryError("no memory to note removed rows; a part of them was removed")
         return found[:removed].copy(), of_rows
 
-    def collect(self, rows, counting, cursor=0, limit=4096):
+    def collect(self, rows, counting, cursor=0, limit=4096, until=1 << 32):
         """Ids that are chosen by the step of their last use and their use count.
 
         rows, counting: a Choice (choices.py) of rows, and of ids that are counted; None for none
         of that kind. cursor: 0, or what the call before returned. limit: ids at most, at
-        least 2048. Returns (ids, cursor): int64 [m], and None at the end. An id that is there and
+        least 2048. until: a cursor, at or soon behind which to return: all are below 2^32. Returns
+        (ids, cursor): int64 [m], and None at the end. An id that is there and
         chosen throughout comes exactly once, however the store grows, or is compacted.
         """
         cdef shoal_cuts cuts
         choose(&cuts.rows, "rows", rows)
         choose(&cuts.counting, "counting", counting)
         cuts.from_ = 0
-        return self._collect(&cuts, cursor, limit)
+        return self._collect(&cuts, cursor, limit, until)
 
     def changed(self, since, cursor=0, limit=4096):
         """Ids of rows whose version is at least ``since``; otherwise as ``collect``."""
@@ -450,9 +447,9 @@ cdef class RowStore:
         cuts.counting.sure = cuts.counting.maybe = NULL
         cuts.rows.below = cuts.counting.below = 0
         cuts.from_ = since
-        return self._collect(&cuts, cursor, limit)
+        return self._collect(&cuts, cursor, limit, 1 << 32)
 
-    cdef _collect(self, shoal_cuts *cuts, cursor, limit):
+    cdef _collect(self, shoal_cuts *cuts, cursor, limit, uint64_t until):
         cdef uint64_t at
         cdef int64_t found, room = limit
         if not 0 <= cursor < 1 << 32:
@@ -463,7 +460,7 @@ cdef class RowStore:
         ids = np.empty(room, np.int64)
         cdef int64_t[::1] out = ids
         with nogil:
-            found = shoal_collect(self._store, &at, cuts, &out[0], room)
+            found = shoal_collect(self._store, &at, cuts, &out[0], room, until)
         return ids[:found].copy(), None if at >> 32 else at
 
     def histogram(self, bounds):
@@ -477,24 +474,15 @@ cdef class RowStore:
         cdef int64_t count = steps.shape[0]
         cdef uint64_t cursor = 0
         cdef int more = 1
-        if count > MAX_BOUNDS:
-            raise ValueError(f"bounds: at most {MAX_BOUNDS} are counted by, got {count}")
-        if (np.diff(bounds) < 0).any():
-            raise ValueError("bounds must ascend")
+        cdef shoal_bounds places
+        shift, found = cells_of(bounds)
+        cdef const uint16_t[::1] reached = found
+        places.count, places.shift, places.cells = count, shift, reached.shape[0]
+        if count:
+            places.bounds, places.reached = &steps[0], &reached[0]
         rows = np.zeros((count + 1, SHOAL_USE_CLASSES), np.int64)
         counting = np.zeros((count + 1, SHOAL_USE_CLASSES), np.int64)
         cdef int64_t[:, ::1] of_rows = rows, of_counting = counting
-        cdef shoal_bounds places
-        cdef const uint16_t[::1] reached
-        places.count = count
-        if count:
-            span = int(steps[count - 1]) - int(steps[0])
-            places.shift = max(0, span.bit_length() - CELL_BITS)
-            cells = np.arange((span >> places.shift) + 1) << places.shift
-            reached = np.searchsorted(bounds, steps[0] + cells, side="right").astype(np.uint16)
-            places.bounds = &steps[0]
-            places.reached = &reached[0]
-            places.cells = reached.shape[0]
         with nogil:
             while more:
                 more = shoal_count_segment(

@@ -11,13 +11,6 @@
 
 #include "traffic.h"
 
-SHOAL_INLINE uint32_t shoal_reversed(uint32_t x) {
-    x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
-    x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
-    x = (x >> 4 & 0x0F0F0F0Fu) | (x & 0x0F0F0F0Fu) << 4;
-    return __builtin_bswap32(x);
-}
-
 static int shoal_contains(shoal_store *t, int64_t id) {
     pthread_rwlock_rdlock(&t->lock);
     int found = shoal_find(&t->index, shoal_hash_of(t, id)).bucket != NULL;

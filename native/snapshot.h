@@ -13,7 +13,7 @@
 #ifndef SHOAL_SNAPSHOT_H
 #define SHOAL_SNAPSHOT_H
 
-#include "store.h"
+#include "census.h"
 
 /* Copies in one block: fewer of wide rows, of which few may be changed. */
 enum { SHOAL_KEPT_ROWS = 1024, SHOAL_KEPT_BYTES = 1 << 20 };
@@ -139,6 +139,7 @@ static void shoal_snapshot_copy(shoal_store *t, uint64_t hash, uint64_t header, 
 /* Call before a row is changed; meta: its header's place, header: its value unlocked. */
 SHOAL_INLINE void shoal_preserve(shoal_store *t, const uint64_t *meta, uint64_t hash,
                                  uint64_t header) {
+    if (SHOAL_UNLIKELY(t->census != NULL)) shoal_note_left(t, 1, hash, header);
     if (SHOAL_LIKELY(!t->snapshot)) return;
     const shoal_bucket *b = (const shoal_bucket *)((uintptr_t)meta & ~(uintptr_t)(SHOAL_LINE - 1));
     const uint32_t row = shoal_row_of(b->tag[meta - b->meta], header);
@@ -150,6 +151,7 @@ SHOAL_INLINE void shoal_preserve(shoal_store *t, const uint64_t *meta, uint64_t 
  * number of the snapshot, which has the entry now. Its lock, or the structure lock exclusively,
  * is held. */
 SHOAL_INLINE uint64_t shoal_preserve_count(shoal_store *t, uint64_t hash, uint64_t header) {
+    if (SHOAL_UNLIKELY(t->census != NULL)) shoal_note_left(t, 0, hash, header);
     if (SHOAL_LIKELY(!t->snapshot) || shoal_snapshot_of(header) == t->snapshots) return header;
     shoal_snapshot_copy(t, hash, header, NULL);
     return shoal_count_meta(t->snapshots, shoal_uses_of(header), shoal_version_of(header));

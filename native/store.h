@@ -64,6 +64,7 @@ typedef struct {
     size_t chunk_bytes;
     struct shoal_snapshot *snapshot; /* being read (snapshot.h), or NULL */
     uint32_t snapshots;    /* the number of the last one */
+    struct shoal_census *census; /* under way (census.h), or NULL */
 } shoal_store;
 
 SHOAL_INLINE char *shoal_record(const shoal_store *t, uint32_t row) {
@@ -78,6 +79,16 @@ SHOAL_INLINE uint64_t shoal_hash_of(const shoal_store *t, int64_t id) {
 
 SHOAL_INLINE int64_t shoal_id_of(const shoal_store *t, uint64_t hash) {
     return (int64_t)(shoal_unmix64(hash) ^ t->place_key);
+}
+
+/* Structure lock held. */
+SHOAL_INLINE uint32_t shoal_version_at(const shoal_store *t, int64_t step) {
+    return step > t->base ? (uint32_t)(step - t->base) : 0;
+}
+
+/* The step of the last use. */
+SHOAL_INLINE int64_t shoal_step_in(const shoal_store *t, uint64_t header) {
+    return __atomic_load_n(&t->base, __ATOMIC_RELAXED) + shoal_version_of(header);
 }
 
 static size_t shoal_round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -210,10 +221,10 @@ SHOAL_INLINE uint64_t shoal_mark_row(uint64_t *meta) {
 }
 
 /* Becomes one of the updaters for a block of ids: the only one (1) if no other batch of
- * updates is under way and no snapshot, whose reader takes row locks; otherwise one of
- * several (0). Shared structure lock held. Between blocks another may come. */
+ * updates is under way, no snapshot, whose reader takes row locks, and no census, which is told of
+ * changes as that is; otherwise one of several (0). Shared structure lock held. Between blocks another may come. */
 static int shoal_begin_updates(shoal_store *t) {
-    if (!t->snapshot && __atomic_load_n(&t->updating, __ATOMIC_RELAXED) == 1 &&
+    if (!t->snapshot && !t->census && __atomic_load_n(&t->updating, __ATOMIC_RELAXED) == 1 &&
         pthread_rwlock_trywrlock(&t->updaters) == 0)
         return 1;
     pthread_rwlock_rdlock(&t->updaters);

@@ -99,16 +99,23 @@ def check_permitted(
     identity: of this process; None: it does not know who calls, and takes every call. caller: by
     its certificate. where: it is, in words.
     """
-    if identity is None:
-        return
-    own_job = caller is not None and caller.job == identity.caller.job
-    if caller is not None and own_job and permitted(method, caller.role):
+    if is_permitted(method, identity, caller):
         return
     who = str(caller) if caller else "a caller without a certificate"
     may = " or ".join(sorted(CALLERS[method])) + " of the same job"
     if REFUSALS.due():
         logger.warning("refused %s of %s at %s", method.name, who, where)
     raise WireError(pb.NOT_PERMITTED, f"{who} may not call {method.name}, only a {may} may")
+
+
+def is_permitted(
+    method: Method[Any, Any], identity: Identity | None, caller: Caller | None
+) -> bool:
+    """True if `check_permitted` raises nothing."""
+    if identity is None:
+        return True
+    own_job = caller is not None and caller.job == identity.caller.job
+    return caller is not None and own_job and permitted(method, caller.role)
 
 
 def permitted(method: Method[Any, Any], role: str) -> bool:

@@ -610,7 +610,7 @@ class TableStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., row_norms: _Optional[_Union[Distribution, _Mapping]] = ..., counting: _Optional[int] = ..., removed: _Optional[_Union[RemovedIds, _Mapping]] = ...) -> None: ...
 
 class ServerStatus(_message.Message):
-    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds", "event_time", "clock_doubt", "memory_bytes", "memory_limit", "loads", "load_seconds")
+    __slots__ = ("server", "version", "routing_epoch", "registered", "pulls", "pushes", "duplicate_pushes", "tables", "dense_elements", "staleness", "age", "pending", "unprotected", "absences", "absent_seconds", "wants_checkpoint", "log_bytes", "held_log_bytes", "has", "journal", "seconds", "cpu_seconds", "event_time", "clock_doubt", "memory_bytes", "memory_limit", "loads", "load_seconds", "slow_tls")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -639,6 +639,7 @@ class ServerStatus(_message.Message):
     MEMORY_LIMIT_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
     LOAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SLOW_TLS_FIELD_NUMBER: _ClassVar[int]
     server: int
     version: int
     routing_epoch: int
@@ -667,7 +668,8 @@ class ServerStatus(_message.Message):
     memory_limit: int
     loads: _containers.RepeatedScalarFieldContainer[int]
     load_seconds: float
-    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., event_time: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., memory_limit: _Optional[int] = ..., loads: _Optional[_Iterable[int]] = ..., load_seconds: _Optional[float] = ...) -> None: ...
+    slow_tls: str
+    def __init__(self, server: _Optional[int] = ..., version: _Optional[int] = ..., routing_epoch: _Optional[int] = ..., registered: bool = ..., pulls: _Optional[int] = ..., pushes: _Optional[int] = ..., duplicate_pushes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[TableStatus, _Mapping]]] = ..., dense_elements: _Optional[int] = ..., staleness: _Optional[_Union[Distribution, _Mapping]] = ..., age: _Optional[_Union[Distribution, _Mapping]] = ..., pending: _Optional[int] = ..., unprotected: _Optional[str] = ..., absences: _Optional[int] = ..., absent_seconds: _Optional[float] = ..., wants_checkpoint: bool = ..., log_bytes: _Optional[int] = ..., held_log_bytes: _Optional[int] = ..., has: _Optional[_Iterable[_Union[LastPush, _Mapping]]] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., event_time: _Optional[int] = ..., clock_doubt: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., memory_limit: _Optional[int] = ..., loads: _Optional[_Iterable[int]] = ..., load_seconds: _Optional[float] = ..., slow_tls: _Optional[str] = ...) -> None: ...
 
 class BeginCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")

@@ -27,6 +27,7 @@ from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import CallError
 from shoal.proto.identity import IdentityError
 from shoal.proto.memory import keep_freed_memory
+from shoal.proto.plane.hello import lacking_tls
 from shoal.proto.protocol import own_protocol
 from shoal.proto.values.routing import Routing
 from shoal.proto.wire import transport
@@ -124,6 +125,7 @@ def main(
     try:
         address = address or listening_address(job, folder, f"ps-{index}.{incarnation}")
         identity = own_identity(job, folder, "ps", index)
+        server.slow_tls = lacking_tls() if identity else ""
     except IdentityError as error:
         logger.error("cannot join the job: %s", error)
         sys.exit(EXIT_JOB_FAILED)

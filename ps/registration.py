@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -279,7 +280,7 @@ class Registration:
         """Sweep what an earlier incarnation owed, once all rows are this server's."""
         if self._model is not None:
             log = self.log if self.restarted else None
-            self._model.settle(log.append_sweep if log else lambda *_: None)
+            self._model.settle(log.append_sweep if log else _no_record)
 
     def _serve(self, model: ServerModel) -> None:
         """Let the answerer answer pulls of the model without Python, too."""
@@ -289,10 +290,27 @@ class Registration:
                 for store, spec in zip(model.tables, model.spec.tables, strict=True)
             ],
             model.moments,
-            # Rows are removed between two pushes, which Python keeps apart.
-            pushes=model.lifecycle is None,
+            pushes=True,
             log=None if self.log is None else self.log.begins(model),
+            between=None if model.lifecycle is None else model.lifecycle.between,
+            sweep=partial(self._sweep, model),
         )
+
+    def _sweep(self, model: ServerModel) -> bool:
+        """Do a part of a sweep; returns False if this incarnation of the server is over.
+
+        Raises MemoryError, after which the model may have a part of it.
+        """
+        assert model.lifecycle is not None
+        try:
+            model.lifecycle.do_part(_no_record if self.log is None else self.log.append_sweep)
+        except WireError:
+            return False
+        return True
+
+
+def _no_record(step: int, frame: bytes) -> None:
+    """Do nothing, for a sweep that nobody logs."""
 
 
 def _difference(ours: pb.ModelSpec, theirs: pb.ModelSpec) -> str:

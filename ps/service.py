@@ -80,6 +80,8 @@ class ParameterServer:
         self._synchronous = synchronous
         self._unbroken = Unbroken(end)
         self._memory_limit = memory_limit()
+        # Why calls with certificates go through Python's ssl; empty: they do not.
+        self.slow_tls = ""
         self.server = server
         # Without Python; with --sync all calls are Python's, as they may wait for an update.
         self.answerer = Answerer(
@@ -327,6 +329,7 @@ class ParameterServer:
             cpu_seconds=time.process_time(),
             memory_bytes=resident_bytes(),
             memory_limit=self._memory_limit,
+            slow_tls=self.slow_tls,
         )
         if request.loads:
             self.ownership.describe_loads(status)

@@ -16,10 +16,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc, serving
+from shoal.proto.plane import hello
 from shoal.proto.values.routing import Routing
 from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.seed import pool
+from tests import tls_ways
 
 # No property fails because the machine is slow, and the same examples are tried each time, as
 # in any other test. --hypothesis-profile=search looks for new ones. `fast`, which is for
@@ -81,6 +83,14 @@ def pytest_collection_modifyitems(items):
     """
     jobs = Counter(item.path for item in items if item.get_closest_marker("job"))
     items.sort(key=lambda item: -jobs[item.path])
+
+
+@pytest.fixture
+def tls_pair(request, monkeypatch):
+    """The kinds of TLS that who serves and who calls have; see tests/tls_ways.py."""
+    assert hello.lacking_tls() == ""
+    monkeypatch.setattr(hello, "_in_c", tls_ways.either(*request.param))
+    return request.param
 
 
 @dataclass

@@ -1,57 +1,66 @@
 """Small calls of many connections: the processor time of a server a call, and calls a second.
 
     python benchmarks/server/small.py [--connections N ...] [--seconds S] [--server PYTHON ...]
+                                      [--ways WAY ...] [--expire-after SECONDS ...]
 
 Client processes hold the connections. Each sends a request on every one of its own, then reads the
 answers, and so on: 196 ids of a table of 16 columns with 100,000 rows. Pulls alone, pushes alone,
 and steps, which are a pull and a push. Processor time is the server process's own. With several
---server, each the Python of another checkout of shoal, their servers are measured in turns. Prints
+--server, each the Python of another checkout of shoal, or several --ways (plain; tls, with mutual
+TLS; python-tls, with that of Python's ssl), their servers are measured in turns. So are tables
+whose rows expire after so many seconds, 0 for never: their pushes have the time of the day. Prints
 a line a measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import socket
+import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from capacity import ADAGRAD, cpu_seconds
-from parts import master_of
 
-from shoal.config.job import JobConfig
+from shoal.base.disk.job_folder import JobFolder
+from shoal.config.job import JobConfig, job_id_of
 from shoal.native.initializers import InitializerSpec
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc
+from shoal.proto.identity import Identity
 from shoal.proto.methods import Method
-from shoal.proto.plane import hello, message
-from shoal.proto.plane.link import Link
+from shoal.proto.plane import message
+from shoal.proto.plane.client import Pool
 from shoal.proto.wire import frames
 from shoal.proto.wire.open_files import allow_open_files
-from shoal.proto.wire.transport import arrays_address, open_socket
-from shoal.worker.servers.group import ServerGroup
-from shoal.worker.servers.pushing import Push
+from shoal.proto.wire.transport import peer_name
+from shoal.security.authority import Authority
+from shoal.security.identities import keep
 
 ROWS, IDS, DIM = 100_000, 196, 16
 PROCESSES = 4
 RATE = 0.001
+TOKEN = "benchmark"
+JOB = job_id_of(TOKEN)
+PEER = peer_name(TOKEN, "ps", 0)
+WAYS = {"plain": "", "tls": "c", "python-tls": "python"}
 
 
 class Caller:
-    """One connection, and what is sent on it. worker: which one calls."""
+    """One connection, and what is sent on it. worker: which calls. timed: pushes have a time."""
 
-    def __init__(self, address: str, worker: int) -> None:
-        made: socket.socket = open_socket(arrays_address(address), 30.0)
-        self.link = Link(made)
-        hello.call(self.link, "", None, 30.0)
+    def __init__(
+        self, address: str, worker: int, identity: Identity | None, *, timed: bool
+    ) -> None:
+        self._timed = timed
+        self.link = Pool(address, PEER, identity).connected(30.0)
         self._identity = pb.PushIdentity(worker=worker)
         self._ids = np.random.default_rng(worker).integers(0, ROWS, IDS)
         self._gradients = np.full((IDS, DIM), 0.01, np.float32)
@@ -73,6 +82,8 @@ class Caller:
     def _push(self) -> bytes:
         self._identity.sequence += 1
         push = pb.PushRequest(identity=self._identity, learning_rate=RATE, **self._common())
+        if self._timed:
+            push.event_time = time.time_ns() // 1000
         return self._message(methods.PUSH, frames.encode(push, [self._ids, self._gradients]))
 
     @staticmethod
@@ -84,10 +95,24 @@ class Caller:
         return message.prefix(method.kind, len(frame)) + frame
 
 
-def client(address: str, number: int, count: int, kinds: list[str], seconds: float) -> None:
-    """Make `count` connections and call for so long; prints the calls."""
+def authority_of(folder: Path, way: str) -> Authority | None:
+    """The authority of a server's job."""
+    if way == "plain":
+        return None
+    return Authority.from_key(JOB, JobFolder(folder).authority_key.read_bytes())
+
+
+def client(options: argparse.Namespace) -> None:
+    """Make connections and call for so long; prints the calls."""
     allow_open_files()
-    callers = [Caller(address, number * 10_000 + place) for place in range(count)]
+    (way,), kinds = options.ways, options.kinds
+    authority = authority_of(Path(options.folder), way)
+    callers = []
+    for place in range(options.connections[0]):
+        worker = options.number * 10_000 + place
+        identity = authority.issue("worker", worker) if authority else None
+        timed = options.expire_after[0] > 0
+        callers.append(Caller(options.client, worker, identity, timed=timed))
 
     def turn() -> None:
         for kind in kinds:
@@ -99,7 +124,7 @@ def client(address: str, number: int, count: int, kinds: list[str], seconds: flo
     turn()
     print("ready", flush=True)
     sys.stdin.readline()
-    done, end = 0, time.perf_counter() + seconds
+    done, end = 0, time.perf_counter() + options.seconds
     while time.perf_counter() < end:
         turn()
         done += len(callers) * len(kinds)
@@ -109,9 +134,20 @@ def client(address: str, number: int, count: int, kinds: list[str], seconds: flo
 class Server:
     """A server process of one checkout, whose model is registered and whose rows are there."""
 
-    def __init__(self, python: str, folder: Path) -> None:
+    def __init__(self, python: str, folder: Path, way: str, expire_after: int) -> None:
+        self.folder, self.way, self._expire_after = folder, way, expire_after
+        self.environment = {**os.environ, "SHOAL_TLS": WAYS[way]}
         config = folder / "job.json"
-        config.write_text(JobConfig(model_def="none.none", training_data="none").to_json())
+        tls = "never" if way == "plain" else "always"
+        job = JobConfig(model_def="none.none", training_data="none", token=TOKEN, tls=tls)
+        config.write_text(job.to_json())
+        identity = None
+        if way != "plain":
+            authority = Authority.made(JOB)
+            JobFolder(folder).identities.mkdir()
+            JobFolder(folder).authority_key.write_bytes(authority.key_pem)
+            keep(authority.issue("ps"), JobFolder(folder))
+            identity = authority.issue("worker", 1 << 20)
         command = [
             str(Path(python).absolute()),
             "-m",
@@ -122,23 +158,34 @@ class Server:
             "0",
         ]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=folder, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            text=True,
+            env=self.environment,
         )
         assert self.process.stdout is not None
         self.address = self.process.stdout.readline().strip()
-        master, port = master_of(self.address)
-        connection = rpc.Connection(f"127.0.0.1:{port}")
-        group = ServerGroup(connection, 1 << 20, 0, threading.Event())
-        none = np.zeros(0, np.float32)
+        connection = rpc.Connection(self.address, peer=PEER, identity=identity)
         table = pb.TableSpec(
-            name="t", dim=DIM, optimizer=ADAGRAD, initializer=InitializerSpec("uniform").to_json()
+            name="t",
+            dim=DIM,
+            optimizer=ADAGRAD,
+            initializer=InitializerSpec("uniform").to_json(),
+            expire_after=expire_after,
         )
-        group.register(pb.ModelSpec(tables=[table], dense_optimizer=ADAGRAD), none, none)
-        rows = np.arange(ROWS), np.zeros((ROWS, DIM), np.float32)
-        group.push(Push({0: rows}, (none, none), RATE, [0], [0.0], [0], 0, 0))
-        group.close()
+        model = pb.ModelSpec(tables=[table], dense_optimizer=ADAGRAD)
+        worker = pb.PushIdentity(worker=1 << 20, sequence=1)
+        connection.call(methods.REGISTER, pb.RegisterRequest(model=model, caller=worker))
+        none = [np.zeros(0, np.float32)] * 2
+        connection.call(methods.INITIALIZE_DENSE, frames.encode(pb.InitializeDenseRequest(), none))
+        push = pb.PushRequest(
+            identity=worker, learning_rate=RATE, routing_epoch=1, tables=[0], ids_of=[0]
+        )
+        rows = [np.arange(ROWS), np.zeros((ROWS, DIM), np.float32)]
+        connection.call(methods.PUSH, frames.encode(push, rows))
         connection.close()
-        master.stop(None)
 
     def measure(self, connections: int, kinds: list[str], seconds: float) -> tuple[float, float]:
         """CPU seconds a call, and calls a second."""
@@ -149,7 +196,10 @@ class Server:
                     *(sys.executable, __file__, "--client", self.address),
                     *("--number", str(number), "--connections", str(connections // share)),
                     *("--kinds", *kinds, "--seconds", str(seconds)),
+                    *("--folder", str(self.folder), "--ways", self.way),
+                    *("--expire-after", str(self._expire_after)),
                 ],
+                env=self.environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -185,31 +235,42 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--server", nargs="+", default=[sys.executable])
     parser.add_argument("--kinds", nargs="+", default=["pull", "push", "pull push"])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["plain"])
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--expire-after", type=int, nargs="+", default=[0])
     parser.add_argument("--client", default="", help=argparse.SUPPRESS)
     parser.add_argument("--number", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.client:
-        count = options.connections[0]
-        client(options.client, options.number, count, options.kinds, options.seconds)
+        client(options)
         return
     allow_open_files()
-    for connections in options.connections:
-        for kinds in options.kinds:
-            for turn in range(options.rounds):
-                for python in options.server:
-                    with tempfile.TemporaryDirectory() as folder:
-                        server = Server(python, Path(folder))
-                        try:
-                            cpu, rate = server.measure(connections, kinds.split(), options.seconds)
-                        finally:
-                            server.close()
-                    found = {
-                        "server": python.split("/.venv")[0],
-                        "connections": connections,
-                        "calls": kinds,
-                    }
-                    found |= {"round": turn, "cpu_us": round(1e6 * cpu, 1), "rate": round(rate)}
-                    print(json.dumps(found), flush=True)
+    measured = itertools.product(
+        options.connections,
+        options.kinds,
+        range(options.rounds),
+        options.expire_after,
+        options.server,
+        options.ways,
+    )
+    for connections, kinds, turn, expire_after, python, way in measured:
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(python, Path(folder), way, expire_after)
+            try:
+                cpu, rate = server.measure(connections, kinds.split(), options.seconds)
+            finally:
+                server.close()
+        found = {
+            "server": python.split("/.venv")[0],
+            "way": way,
+            "connections": connections,
+            "calls": kinds,
+            "expire_after": expire_after,
+            "round": turn,
+            "cpu_us": round(1e6 * cpu, 1),
+            "rate": round(rate),
+        }
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

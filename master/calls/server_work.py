@@ -83,10 +83,14 @@ def note_status(server: ServerId, status: pb.ServerStatus, job: Job, now: float)
         member.answered = now
         return
     doubted = member.told.clock_doubt
+    slow_before = any(each.told.slow_tls for each in job.members.servers.values())
     job.servers.answered(server, status)
     if bool(status.clock_doubt) != bool(doubted):
         doubt = f"warning: {status.clock_doubt}" if status.clock_doubt else "rows expire again"
         job.on(events.Noted(f"{server}: {doubt}"), now)
+    if status.slow_tls and not slow_before:
+        slow = "warning: calls with certificates go through Python's ssl, slower"
+        job.on(events.Noted(f"{server}: {slow}: {status.slow_tls}"), now)
     if said := job.servers.memory_told(server, status):
         job.on(events.Noted(said), now)
     member.answered = now

@@ -68,8 +68,8 @@ class _Facts:
 
 
 def _facts(job: Job, now: float) -> _Facts:
-    members, leases = job.members, job.leases
-    held = [(leases.held(each), leases.ahead(each)) for each in members.workers]
+    members = job.members
+    held = [task for each in members.workers.values() for task in (each.held, each.ahead)]
     return _Facts(
         status_message(job, now),
         {
@@ -79,7 +79,7 @@ def _facts(job: Job, now: float) -> _Facts:
         Counter(job.record.restarts),
         Counter(job.record.scalings) if job.autoscaler.wants else None,
         Counter(completed=job.moves.count, given_up=job.moves.failures),
-        sum(task is not None for both in held for task in both),
+        sum(task is not None for task in held),
         job.checkpoints.count,
         job.checkpoints.failures,
         job.checkpoints.age(now),

@@ -52,7 +52,6 @@ class Assignments:
         self._moves = state.moves
         self._updates = state.updates
         self._clocks = state.clocks
-        self._leases = state.leases
         self.resumed()
 
     def resumed(self) -> None:
@@ -68,18 +67,18 @@ class Assignments:
         if self._phases.phase == Phase.TRAINING and not self._allowed:
             return Wait(WAIT_SECONDS)
         # Asking while holding a task means that the answer before was lost.
-        task = self._leases.held(worker)
+        task = member.held
         if task is None and self._phases.gives_out:
             phase, version = self._phases.phase, self._phases.version
             task = self._work.take(phase, version, self._requester(member))
-            self._begun_at(member, task, now)
+            self._begun_at(task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
         for each in (self._clocks, self._updates):
             (each.enter if task and task.kind == pb.TRAIN else each.leave)(worker)
         if task is None:
             return Wait(WAIT_SECONDS)
-        self._leases.hold(worker, task)
+        member.held = task
         return task
 
     @property
@@ -88,35 +87,36 @@ class Assignments:
         needed = self._phases.workers_needed
         return needed is not None and self._members.workers_staying > needed
 
-    def _begun_at(self, member: WorkerMember, task: Task | None, now: float) -> None:
+    def _begun_at(self, task: Task | None, now: float) -> None:
         if task is not None and task.kind == pb.TRAIN:
-            self._work.copies.begun(member.id, member.incarnation, task, now)
+            self._work.copies.begun(self._work.board.lease(task.id), now)
 
     def wanted_ahead(self, event: events.TaskAheadWanted, now: float) -> Task | Finished:
         """A worker at a training task asks for the one after it; Finished: none yet."""
         worker = event.worker
         member = self._members.worker_calls(worker, event.incarnation, now)
-        present = self._leases.held(worker)
-        ended = self._phases.phase.ended
-        if ended or present is None or present.id != event.held or present.kind != pb.TRAIN:
+        present = member.holds(event.held)
+        if self._phases.phase.ended or present is None or present.kind != pb.TRAIN:
             return Finished()
-        if (ahead := self._leases.ahead(worker)) is not None:
-            return ahead  # the answer before was lost
+        if member.ahead is not None:
+            return member.ahead  # the answer before was lost
         if self._phases.phase != Phase.TRAINING or not self._phases.gives_out:
             return Finished()
         # Where few tasks are left, each goes to who is free first.
         task = self._work.take_ahead(self._requester(member), self._members.workers_alive)
         if task is None:
             return Finished()
-        self._leases.hold_ahead(worker, task)
-        self._begun_at(member, task, now)
+        member.ahead = task
+        self._begun_at(task, now)
         return task
 
     def _requester(self, member: WorkerMember) -> Requester:
         # A task that failed on this worker is for another to try, if one will ask soon.
-        others = self._leases.others_than(member.id)
+        others = any(each.held for each in self._members.workers.values() if each is not member)
         still = not self._moves.begun_or_settling
-        return Requester(member.id.index, others, self._duty(member.id), exports=still)
+        return Requester(
+            member.id.index, member.incarnation, others, self._duty(member.id), exports=still
+        )
 
     def _duty(self, worker: WorkerId) -> Duty:
         """The work of a worker while training goes on; all work where one of the two has nobody."""
@@ -142,8 +142,7 @@ class Assignments:
 
     def progressed(self, member: WorkerMember, task_id: int, records_done: int) -> bool:
         """A worker says how far it is with a task (0: with none); whether it is to leave it."""
-        task = self._leases.held(member.id)
-        if task is not None and task.id == task_id:
+        if (task := member.holds(task_id)) is not None:
             self._work.progress(task, records_done)
             return False
         # A heartbeat overtaken by the report of its task asks for nothing.
@@ -152,12 +151,11 @@ class Assignments:
     def gradient_offered(self, event: events.GradientOffered, now: float) -> bool:
         """All servers hold a gradient; returns whether it will be applied."""
         gradient, task_id, done = event.gradient, event.task_id, event.records_done
-        self._members.worker_calls(gradient.worker, gradient.incarnation, now)
-        task = self._leases.held(gradient.worker)
-        leased = task is not None and task.id == task_id
+        member = self._members.worker_calls(gradient.worker, gradient.incarnation, now)
+        leased = member.holds(task_id) is not None
         admitted = self._updates.offer(gradient, event.update, task_id, done, leased=leased)
-        if admitted and task is not None:
-            self._work.progress(task, done)
+        if admitted and member.held is not None:
+            self._work.progress(member.held, done)
         return admitted
 
     def reported(self, event: events.TaskReported, now: float) -> bool:
@@ -166,8 +164,7 @@ class Assignments:
         member = self._members.worker_calls(event.worker, event.incarnation, now)
         if task_id == member.last_finished_task:
             return False
-        task = self._leases.held(member.id)
-        if task is None or task.id != task_id:
+        if (task := member.holds(task_id)) is None:
             raise WireError(pb.UNKNOWN_TASK, f"{member.id} does not hold task {task_id}")
         if not isinstance(outcome, (Failure, KINDS[task.kind].succeeds)):
             kind = pb.TaskKind.Name(task.kind)
@@ -205,4 +202,4 @@ class Assignments:
 
     def _end(self, member: WorkerMember, task: Task) -> None:
         member.last_finished_task = task.id
-        self._leases.end(member.id)
+        member.end_task()

@@ -65,7 +65,7 @@ class Job:
         state = JobState.of(config)
         self.record, self.work, self.updates = state.record, state.work, state.updates
         self.phases, self.members, self.moves = state.phases, state.members, state.moves
-        self.clocks, self.leases, self.left_out = state.clocks, state.leases, state.left_out
+        self.clocks, self.left_out = state.clocks, state.left_out
         self.resumptions: list[str] = []
         self.start_waits = StartWaits(config)
         self.storage_waits = StorageWaits()
@@ -74,12 +74,16 @@ class Job:
         self.servers = ServerLifecycle(config, state, self.outcomes)
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
-        self.autoscaler = Autoscaler(config, SCALE_SECONDS)
-        self.stragglers = Stragglers(SCALE_SECONDS)
-        self.server_scaler = ServerScaler(config, SCALE_SECONDS)
+        self._look_anew()
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
         )
+
+    def _look_anew(self) -> None:
+        """Measure anew: nothing that was seen until now holds any more."""
+        self.autoscaler = Autoscaler(self.config, SCALE_SECONDS)
+        self.stragglers = Stragglers(SCALE_SECONDS)
+        self.server_scaler = ServerScaler(self.config, SCALE_SECONDS)
 
     @property
     def ended(self) -> bool:
@@ -181,16 +185,13 @@ class Job:
         self.members.resume(config)
         self.servers.resumed(config)
         self._workers.resumed(config)
-        self.autoscaler = Autoscaler(config, SCALE_SECONDS)
-        self.stragglers = Stragglers(SCALE_SECONDS)
-        self.server_scaler = ServerScaler(config, SCALE_SECONDS)
+        self._look_anew()
         self.moves.resumed(config)
         restored = event.restored
         same_servers = config.sync or same_table
         self.checkpoints.resumed(restored, event.given_up, same_servers=same_servers)
         self.start_waits.resumed(config)
         self.clocks.clear()
-        self.leases.clear()
         self._instructions.clear()
         self.record.resumed(now)
         what = f"checkpoint {restored.number}" if restored is not None else "the beginning"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from shoal.config.job import JobConfig
 from shoal.master.job.clocks import Clocks
 from shoal.master.job.instructions import Instruction
-from shoal.master.job.leases import Leases
 from shoal.master.job.members.left_out import LeftOut
 from shoal.master.job.members.membership import Membership
 from shoal.master.job.moves.moves import Moves
@@ -48,9 +47,6 @@ class JobState:
 
     clocks: Clocks = field(default_factory=Clocks)
     """How many steps of each worker in training are applied, for --staleness-bound."""
-
-    leases: Leases = field(default_factory=Leases)
-    """Which worker holds which task."""
 
     instructions: list[Instruction] = field(default_factory=list)
     """What is to be done in the world, in order. Parts append; `Job.take_instructions` empties."""

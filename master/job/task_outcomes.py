@@ -2,14 +2,14 @@
 
 Owns what is trained again, who tries a task that failed, and when that ends the job; likewise what
 evaluations say of training. The phases themselves are phase_machine.py's, tasks and counts
-workload.py's, who holds a task leases.py's. No I/O, no clock.
+workload.py's, who holds a task members.py's. No I/O, no clock.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal.errors import UserError
@@ -97,7 +97,7 @@ class TaskOutcomes:
             self._storage_failed(task, failure, now)
             return
         if task.span is not None and failure.span is not None:
-            self._range_failed(task, cause, trained.done, trained.touched, now)
+            self._range_failed(task, cause, trained.touched, now)
             return
         if task.kind == pb.TRAIN:
             self._work.board.fail(task.id)
@@ -127,14 +127,13 @@ class TaskOutcomes:
     def _ended(self, task: Task, trained: outcomes.Trained, now: float) -> None:
         """A lease has ended by a report; what of it a server has lost is trained again."""
         if task.kind == pb.TRAIN:
-            copies = self._work.copies
-            self._train_again(copies.reported(task.id, trained.done, trained.touched, now), now)
+            self._work.progress(task, trained.done)
+            lease = self._work.board.lease(task.id)
+            self._train_again(self._work.copies.reported(lease, trained.touched, now), now)
 
-    def _range_failed(
-        self, task: Task, cause: FailureCause, done: int, touched: int, now: float
-    ) -> bool:
+    def _range_failed(self, task: Task, cause: FailureCause, touched: int, now: float) -> bool:
         """A leased range failed; whether in the same way as before."""
-        what = self._work.range_failed(task, cause, done, touched, now)
+        what = self._work.range_failed(task, cause, touched, now)
         if what.failure is not None:
             self._phases.give_up(what.failure, now)
         self._phases.advance(now)
@@ -149,40 +148,39 @@ class TaskOutcomes:
         task's records had ended a worker before.
         """
         if cause is not None and task.span is not None:
-            return self._range_failed(task, cause, 0, 0, now)
+            return self._range_failed(task, cause, 0, now)
         self._work.give_back(task)
-        return False
-
-    def give_back_training(
-        self,
-        task: Task,
-        pushes: Iterable[AppliedPush | None],
-        cause: FailureCause | None,
-        now: float,
-    ) -> bool:
-        """Take a leased TRAIN task from a dead worker.
-
-        pushes: the last one that each server applied; None where it is not known.
-        cause: of what it died, if the task may be at fault. Returns as `give_back`.
-        """
-        board = self._work.board
-        done_by_all, done_by_any = applied_heads(task, pushes, board.done(task.id))
-        if cause is not None:
-            return self._range_failed(task, cause, done_by_all, done_by_any, now)
-        board.give_back(task.id, done_by_all, done_by_any)
-        self._phases.advance(now)
         return False
 
     def fenced(
         self,
         worker: WorkerId,
         incarnation: int,
+        held: Sequence[Task],
         pushes: Sequence[AppliedPush | None],
+        cause: FailureCause | None,
         now: float,
-    ) -> None:
-        """The servers take no more pushes of a worker; what each had of it last."""
-        # Before its task goes back: what is trained again belongs to the phase that it is in.
+    ) -> bool:
+        """The servers take no more pushes of a worker, and the tasks that it held go to others.
+
+        held: of training, the one that it was at first. pushes: the last one that each server
+        applied; None where it is not known. cause: of what it died, if the first task may be at
+        fault. Returns as `give_back`.
+        """
+        repeated, touched = False, []
+        for task in held:
+            done_by_all, done_by_any = applied_heads(task, pushes, self._work.done(task))
+            self._work.progress(task, done_by_all)
+            touched.append(done_by_any)
+        # Before its tasks go back: what is trained again belongs to the phase that it is in.
         self._train_again(self._work.copies.fenced(worker, incarnation, pushes, now), now)
+        for task, head in zip(held, touched, strict=True):
+            if cause is not None and task is held[0]:
+                repeated = self._range_failed(task, cause, head, now)
+            else:
+                self._work.board.give_back(task.id, head)
+                self._phases.advance(now)
+        return repeated
 
     def records_lost(self, pieces: Sequence[Piece], now: float) -> None:
         """A server has lost the gradients of records that count as trained."""

@@ -51,7 +51,6 @@ class WorkerLifecycle:
         self._members = state.members
         self._updates = state.updates
         self._clocks = state.clocks
-        self._leases = state.leases
         self._instructions = state.instructions
 
     def resumed(self, config: JobConfig) -> None:
@@ -207,9 +206,9 @@ class WorkerLifecycle:
         self._updates.leave(member.id)
         # Also where it holds no task: a push under way must not arrive later.
         self._fence(member)
-        task = self._leases.held(member.id)
+        task = member.held
         if task is not None and task.kind != pb.TRAIN:
-            self._leases.end(member.id)
+            member.end_task()
             member.excused |= self._outcomes.give_back(task, _failure_cause(member), now)
 
     def _fence(self, member: WorkerMember) -> None:
@@ -224,14 +223,12 @@ class WorkerLifecycle:
             return
         member.fenced = True
         pushes = self._updates.counted(worker, event.pushes)
-        self._outcomes.fenced(worker, event.incarnation, pushes, now)
         self._updates.forget(worker)
-        task, ahead = self._leases.take_back(worker)
-        if task is not None:
-            repeated = self._outcomes.give_back_training(task, pushes, _failure_cause(member), now)
-            member.excused |= repeated
-        if ahead is not None:
-            self._outcomes.give_back_training(ahead, (), None, now)
+        held = [task for task in (member.held, member.ahead) if task is not None]
+        member.held = member.ahead = None
+        cause = _failure_cause(member)
+        who = worker, event.incarnation
+        member.excused |= self._outcomes.fenced(*who, held, pushes, cause, now)
         self._relaunch(member, now)
 
     def _others_work(self, member: WorkerMember, now: float) -> bool:

@@ -133,7 +133,7 @@ class Auditor:
 
     def _task_reported(self, event: events.TaskReported) -> None:
         outcome, trained = event.outcome, event.trained
-        task = self._job.leases.of(event.worker, event.task_id)
+        task = self._job.members.workers[event.worker].holds(event.task_id)
         if task is None:
             return
         if isinstance(outcome, outcomes.DataDescribed) and self._job.config.command == "train":
@@ -150,13 +150,12 @@ class Auditor:
     def _fenced(self, event: events.WorkerFenced) -> None:
         worker = event.worker
         member = self._job.members.workers[worker]
-        task = self._job.leases.held(worker)
+        task = member.held
         if member.incarnation != event.incarnation or member.fenced or task is None:
             return
         if task.kind == pb.TRAIN:
             pushes = self._job.updates.counted(worker, event.pushes)
             by_all, by_any = applied_heads(task, pushes, self._job.work.done(task))
-            by_all, by_any = min(by_all, task.records), min(by_any, task.records)
             self._add("trained", task, 0, by_all)
             self._add("touched", task, by_all, by_any)
 
@@ -178,8 +177,8 @@ class Auditor:
 
     def _close(self) -> None:
         """Count what is known of the leases that have not ended."""
-        for worker in self._job.members.workers:
-            task = self._job.leases.held(worker)
+        for member in self._job.members.workers.values():
+            task = member.held
             if task is not None and task.kind == pb.TRAIN:
                 self._add("trained", task, 0, self._job.work.done(task))
 

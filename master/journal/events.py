@@ -155,15 +155,15 @@ class RecordedJob(Job):
         heard: dict[str, Any] = {}
         if self.phases.version != self._told_version:
             heard["version"] = self.phases.version
-        held = (self.leases.held(worker) for worker in self._progressed)
+        workers = self.members.workers
+        members = [workers[worker] for worker in self._progressed if worker in workers]
+        held = (member.held for member in members)
         records = {str(task.id): self.work.done(task) for task in held if task is not None}
         if any(records.values()):
             heard["records"] = records
-        members = (self.members.workers.get(worker) for worker in self._progressed)
         told = {
             str(member.id.index): self.work.copies.told(member.id, member.incarnation)
             for member in members
-            if member is not None
         }
         if any(told.values()):
             heard["pushes"] = told

@@ -87,7 +87,7 @@ class _GivenTasks:
             case Resumed(in_model=in_model):
                 self._given, self._base = {}, [*in_model]
             case GradientOffered(gradient, _, task_id, done):
-                task = self._job.leases.of(gradient.worker, task_id)
+                task = self._job.members.workers[gradient.worker].holds(task_id)
                 before = updates.counts.gradients
                 self._job.replay([entry])
                 if task is not None and updates.counts.gradients > before:
@@ -95,7 +95,7 @@ class _GivenTasks:
                     given.gradients.append((gradient, done))
                 return
             case TaskReported(worker, _, task_id, outcomes.Done()):
-                task = self._job.leases.of(worker, task_id)
+                task = self._job.members.workers[worker].holds(task_id)
                 if task is not None and task.kind == pb.TRAIN:
                     self._given.setdefault(task.id, _Given(task)).whole = True
         self._job.replay([entry])
@@ -287,7 +287,7 @@ def _refuse_unknown(job: RecordedJob, shards: Iterable[Iterable[LastPush]]) -> N
     if (lease := job.work.copies.unreported(pushes)) is not None:
         raise UserError(
             f"the journal's end is missing: {lease.worker}.{lease.incarnation} has pushed what it "
-            f"computed after task {lease.task}, and the journal has no report of that one. It "
+            f"computed after task {lease.task.id}, and the journal has no report of that one. It "
             f"would be trained again. {_PUT_BACK}"
         )
     for push in pushes:

@@ -94,7 +94,7 @@ def _members(job: Job) -> Iterator[tuple[str, tuple[Any, ...]]]:
     members: Iterable[WorkerMember | ServerMember]
     for members in (job.members.workers.values(), job.members.servers.values()):
         for member in members:
-            task = job.leases.held(member.id) if isinstance(member, WorkerMember) else None
+            task = member.held if isinstance(member, WorkerMember) else None
             at = (task.id, pb.TaskKind.Name(task.kind), task.records) if task else (0, "", 0)
             yield str(member.id), (member.state.value, member.incarnation, member.deaths, *at)
 

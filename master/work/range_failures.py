@@ -70,11 +70,11 @@ class RangeFailures:
         self.skipped = []
 
     def training(
-        self, board: TaskBoard, task: Task, cause: FailureCause, done: int, touched: int, now: float
+        self, board: TaskBoard, task: Task, cause: FailureCause, touched: int, now: float
     ) -> Consequence:
-        """A TRAIN task failed. done, touched: heads that all and some servers have."""
+        """A TRAIN task failed. touched: head that some server may have."""
         case = _Case(self.bad.limit, cause)
-        given_up = board.retry(task.id, done, touched, case.judge)
+        given_up = board.retry(task.id, touched, case.judge)
         if given_up is not None and given_up.span is not None:
             record = board.record_of(given_up)
             board.exclude(record.source, record.start)

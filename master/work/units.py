@@ -162,12 +162,13 @@ class Duty(enum.Enum):
 
 @dataclass(frozen=True)
 class Requester:
-    """A worker that asks for a task: its index, and whether others are at work and will ask.
+    """A worker's incarnation that asks for a task, and whether others are at work and will ask.
 
     exports: whether it may get an export, during which no rows may move between servers.
     """
 
     worker: int = -1
+    incarnation: int = 0
     others: bool = False
     duty: Duty = Duty.ALL
     exports: bool = True

@@ -1,7 +1,7 @@
 """The work of a job by kind: the tasks of each phase, given out and taken back.
 
 Owns the tasks and their counts, from the description of the data by a worker. phase_machine.py
-begins and ends the phases, task_outcomes.py handles the outcomes, leases.py knows the holder of
+begins and ends the phases, task_outcomes.py handles the outcomes, members.py knows the holder of
 each task. No I/O, no clock.
 """
 
@@ -398,14 +398,14 @@ class Workload:
             self._queue.give_back(task.id)
 
     def range_failed(
-        self, task: Task, cause: FailureCause, done: int, touched: int, now: float
+        self, task: Task, cause: FailureCause, touched: int, now: float
     ) -> Consequence:
         """A leased range failed: it is tried again, cut or given up.
 
-        done, touched: of a TRAIN task, as outcomes.Trained.
+        touched: of a TRAIN task, the head that some server may have.
         """
         if task.kind == pb.TRAIN:
-            return self.failures.training(self.board, task, cause, done, touched, now)
+            return self.failures.training(self.board, task, cause, touched, now)
         if task.kind == pb.EVALUATE:
             return self.failures.evaluation(self.evaluations, task, cause, now)
         return self.failures.prediction(self._predictions, task, cause, now)
@@ -428,8 +428,7 @@ class Workload:
         """Note progress as `progress` does, for a task known only by its id. Raises KeyError."""
         if records_done:
             self.board.progress(task_id, records_done)
-            self.copies.progressed(task_id, records_done)
 
     def done(self, task: Task) -> int:
         """Records of a leased task that all servers have acknowledged, as far as told."""
-        return self.board.done(task.id) if task.kind == pb.TRAIN else 0
+        return self.board.lease(task.id).acknowledged if task.kind == pb.TRAIN else 0

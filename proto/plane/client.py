@@ -375,7 +375,7 @@ class Pool:
         made = _open(address, min(seconds, CONNECT_SECONDS))
         try:
             if self._identity is not None:
-                made = hello.encrypted(made, self._identity, self._peer)
+                return hello.encrypted(made, self._identity, self._peer)
             return Link(made)
         except BaseException:
             made.close()

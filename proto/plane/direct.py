@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from shoal.native.tls import Secured
 
 BUSY, ENDING, FLAGS = 0, 1, 2
 """Bytes by which threads tell each other: a request is being handled; it is to be the last one. And
@@ -27,12 +30,15 @@ class Direct(Protocol):
         flags: bytearray,
         part_seconds: float,
         pause: str,
+        secured: Secured | None,
+        answer_seconds: float,
     ) -> tuple[bool, int, int]:
         """Answer the requests of a connection, until there is one for Python: True, or none: False.
 
         socket: its number. buffer: what has come is from `start` to `end`, whose new values are
         returned; a message is best received at `begin`. flags: see FLAGS. pause: a file; while
-        it is there, all are for Python. Raises OSError.
+        it is there, all are for Python. secured: TLS on the socket, if any; answer_seconds: its
+        limit for an answer of which nothing is taken. Raises OSError.
         """
 
     def durations(self, kind: int) -> tuple[list[int], float]:

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import hmac
+import logging
 import os
 import secrets
 import socket
@@ -23,7 +24,7 @@ import ssl
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import Message
 
@@ -36,6 +37,11 @@ from shoal.proto.plane.link import ROOM_BYTES, Link
 from shoal.proto.protocol import PROTOCOL, mismatch, own_protocol
 from shoal.proto.wire.frames import parsed
 from shoal.proto.wire.transport import token_of
+
+if TYPE_CHECKING:
+    from shoal.native import tls
+
+logger = logging.getLogger(__name__)
 
 HELLO_SECONDS = 10.0
 """For all of it, TLS included."""
@@ -125,12 +131,34 @@ def answer(link: Link, name: str) -> str:
 
 # ------------------------------------------------------------ TLS
 
+PYTHON_VARIABLE = "SHOAL_TLS"
+"""Set to "python": TLS goes through Python's ssl, as where there is none in C."""
+
+
+@functools.cache
+def lacking_tls() -> str:
+    """The reason why there is no TLS in C, which the log has then, too; empty: there is."""
+    from shoal.native import tls  # late: commands talk to no process over the data plane
+
+    asked = os.environ.get(PYTHON_VARIABLE) == "python"
+    lacking = f"{PYTHON_VARIABLE} is python" if asked else tls.lacking
+    if lacking:
+        logger.warning("calls with certificates go through Python's ssl, slower: %s", lacking)
+    return lacking
+
 
 @functools.lru_cache(maxsize=64)
-def _context(identity: Identity, purpose: ssl.Purpose) -> ssl.SSLContext:
+def _native_context(identity: Identity, *, serves: bool) -> tls.Context:
+    """The same as `_context`, in C."""
+    from shoal.native import tls  # late: as above
+
+    return tls.Context(identity.authority, identity.certificate, identity.key, serves)
+
+
+@functools.lru_cache(maxsize=64)
+def _context(identity: Identity, *, serves: bool) -> ssl.SSLContext:
     """The TLS context that both ends share: version 1.3, and the job's own certificates."""
-    server = purpose == ssl.Purpose.CLIENT_AUTH
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if serves else ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.verify_mode = ssl.CERT_REQUIRED
     made.load_verify_locations(cadata=identity.authority.decode("ascii"))
@@ -142,33 +170,54 @@ def _context(identity: Identity, purpose: ssl.Purpose) -> ssl.SSLContext:
     return made
 
 
-def encrypted(made: socket.socket, identity: Identity, peer: str | None) -> ssl.SSLSocket:
-    """A connection with TLS; the handshake is done.
+def encrypted(made: socket.socket, identity: Identity, peer: str | None) -> Link:
+    """A connection with TLS on a socket, which it owns; the handshake is done.
 
-    peer: the process that is to answer, as `peer_name` gives it; None: this process answers.
-    Raises OSError, of which ssl.SSLError is one.
+    peer: the process that is to answer, as `peer_name` gives it; None: this process answers. If it
+    raises OSError, of which ssl.SSLError is one, or ValueError, the socket is to be closed.
     """
+    host = None
+    if peer is not None:
+        if not peer:
+            raise ValueError(f"whom {identity.caller} means to call is not said")
+        host = host_of(token_of(peer)[1], identity.caller.job)
+    return (_by_python if lacking_tls() else _in_c)(made, identity, host)
+
+
+def _in_c(made: socket.socket, identity: Identity, host: str | None) -> Link:
+    from shoal.native import tls  # late: as above
+
+    made.settimeout(0.0)
+    secured = tls.Secured(_native_context(identity, serves=host is None), made.fileno(), host)
+    try:
+        secured.handshake(HELLO_SECONDS)
+    except OSError:
+        if host is None:
+            _hear_out(made)
+        raise
+    return Link(made, secured)
+
+
+def _by_python(made: socket.socket, identity: Identity, host: str | None) -> Link:
     made.settimeout(HELLO_SECONDS)
-    if peer is None:
-        context = _context(identity, ssl.Purpose.CLIENT_AUTH)
-        answering = context.wrap_socket(
-            made, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
-        )
-        try:
-            answering.do_handshake()
-        except OSError:
-            _hear_out(answering)
-            answering.close()
-            raise
-        return answering
-    if not peer:
-        raise ValueError(f"whom {identity.caller} means to call is not said")
-    context = _context(identity, ssl.Purpose.SERVER_AUTH)
-    host = host_of(token_of(peer)[1], identity.caller.job)
-    return context.wrap_socket(made, server_hostname=host, suppress_ragged_eofs=False)
+    wrapped = _context(identity, serves=host is None).wrap_socket(
+        made,
+        server_side=host is None,
+        server_hostname=host,
+        do_handshake_on_connect=False,
+        suppress_ragged_eofs=False,
+    )
+    try:
+        wrapped.do_handshake()
+    except OSError:
+        if host is None:
+            _hear_out(wrapped)
+        wrapped.close()  # it has taken the socket over
+        raise
+    return Link(wrapped)
 
 
-def _hear_out(refused: ssl.SSLSocket) -> None:
+def _hear_out(refused: socket.socket) -> None:
     """Read what a refused caller has sent, until it closes the connection.
 
     In TLS 1.3 a caller's part of the handshake ends before its certificate is looked at, so its
@@ -185,10 +234,6 @@ def _hear_out(refused: ssl.SSLSocket) -> None:
                 return
 
 
-def caller_by_certificate(made: ssl.SSLSocket) -> Caller | None:
+def caller_by_certificate(link: Link) -> Caller | None:
     """The process that the other end's certificate names."""
-    certificate: Any = made.getpeercert() or {}
-    for kind, value in certificate.get("subjectAltName", ()):
-        if kind == "URI" and (caller := named(str(value))) is not None:
-            return caller
-    return None
+    return next(filter(None, map(named, link.names)), None)

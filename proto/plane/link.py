@@ -2,6 +2,9 @@
 
 Owns the socket: exact reads into buffers, writes of scattered buffers, how long each may take, and
 closing it from another thread. Does not know what the bytes mean.
+
+With certificates the bytes go through TLS in C (native/tls.h), or through Python's ssl where
+hello.py finds that there is none in C.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,6 +24,9 @@ from shoal.errors import Error
 from shoal.proto.plane.direct import Direct
 from shoal.proto.plane.message import PREFIX_BYTES, parse
 from shoal.proto.wire.frames import Buffer
+
+if TYPE_CHECKING:
+    from shoal.native.tls import Secured
 
 ROOM_BYTES = 32 << 10
 """Of a connection's own buffer: a message up to here is received with one call of the system."""
@@ -73,10 +79,12 @@ class Link:
     socket.
     """
 
-    def __init__(self, made: socket.socket) -> None:
-        """made: connected, and a TLS handshake, if any, is over."""
-        self._socket = made
-        self.plain = not isinstance(made, ssl.SSLSocket)
+    def __init__(self, made: socket.socket, secured: Secured | None = None) -> None:
+        """made: connected, and a TLS handshake, if any, is over. secured: TLS in C on it."""
+        self.socket = made
+        self._secured = secured
+        self._tls = isinstance(made, ssl.SSLSocket)
+        self.plain = secured is None and not self._tls
         self.number = made.fileno()
         self._limits: dict[int, float] = {}
         self.user: Any = None
@@ -87,29 +95,45 @@ class Link:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in KEEPALIVE:
                 made.setsockopt(socket.IPPROTO_TCP, option, value)
-        made.settimeout(None)
+        made.settimeout(None if secured is None else 0.0)
+
+    @property
+    def names(self) -> list[str]:
+        """The URIs in the certificate of the other end; none without TLS."""
+        if self._secured is not None:
+            return [each.decode("utf-8", "replace") for each in self._secured.names()]
+        certificate: Any = self.socket.getpeercert() if self._tls else None  # type: ignore[attr-defined]
+        others = (certificate or {}).get("subjectAltName", ())
+        return [str(value) for kind, value in others if kind == "URI"]
+
+    def speak_for(self, worker: int | None) -> None:
+        """Let requests that are answered without Python speak for this worker; None: for nobody."""
+        if self._secured is not None:
+            self._secured.speak_for(worker)
 
     def _limit(self, option: int, seconds: float) -> None:
         """Limit the time that one call of the system may take."""
-        if not self.plain:
+        if self._tls:
             # Python repeats its calls by itself on a socket that blocks.
-            if self._socket.gettimeout() != (seconds or None):
-                self._socket.settimeout(seconds or None)
+            if self.socket.gettimeout() != (seconds or None):
+                self.socket.settimeout(seconds or None)
         elif self._limits.get(option) != seconds:
             packed = _TIME.pack(int(seconds), int(seconds % 1 * 1e6))
-            self._socket.setsockopt(socket.SOL_SOCKET, option, packed)
+            self.socket.setsockopt(socket.SOL_SOCKET, option, packed)
             self._limits[option] = seconds
 
     def shut(self) -> None:
         """End the connection: who waits for it hears of that. By any thread."""
         with contextlib.suppress(OSError):
             # Not SSLSocket's own, which takes the TLS state away from its reader.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """End the connection and give its socket back. By who reads and writes only."""
         self.shut()
-        self._socket.close()
+        if self._secured is not None:
+            self._secured.close()
+        self.socket.close()
 
     # ------------------------------------------------------------ receiving
 
@@ -195,16 +219,22 @@ class Link:
     def _receive(self, view: memoryview, seconds: float, *, exact: bool) -> int:
         if seconds <= 0:
             raise LateError("nothing came in time")
-        flags = socket.MSG_WAITALL if exact and self.plain else 0
+        flags = socket.MSG_WAITALL if exact and not self._tls else 0
         try:
+            if self._secured is not None:
+                return self._received(self._secured.receive(view, seconds, exact))
             # Rounded, and a long one more so: a limit that is as it was costs nothing.
             exact_enough = int(seconds) + 1.0 if seconds > LONG_SECONDS else round(seconds, 1)
             self._limit(socket.SO_RCVTIMEO, max(0.1, exact_enough))
-            got = self._socket.recv_into(view, 0, flags)
+            got = self.socket.recv_into(view, 0, flags)
         except (OSError, ValueError) as error:  # the latter: SSLSocket's, once it was closed
             if _is_late(error):
                 raise LateError("nothing came in time") from error
             raise BrokenError(str(error)) from error
+        return self._received(got)
+
+    @staticmethod
+    def _received(got: int) -> int:
         if not got:
             raise BrokenError("the connection was closed by the other end")
         return got
@@ -214,14 +244,18 @@ class Link:
     ) -> bool:
         """Let `direct` answer requests; return True if there is one for others.
 
-        Not with TLS. part_seconds: for a request to begin, and to go on. seconds: as `send` takes
-        them. flags, pause: as `direct` takes them. Raises LateError, BrokenError.
+        Not with Python's ssl, by which nothing is answered. part_seconds: for a request to begin,
+        and to go on. seconds: as `send` takes them. flags, pause: as `direct` takes them. Raises
+        LateError, BrokenError.
         """
+        if self._tls:
+            return True
         try:
-            self._limit(socket.SO_RCVTIMEO, part_seconds)
-            self._limit(socket.SO_SNDTIMEO, seconds)
+            if self._secured is None:
+                self._limit(socket.SO_RCVTIMEO, part_seconds)
+                self._limit(socket.SO_SNDTIMEO, seconds)
             there, self._start, self._end = direct.serve(
-                self._socket.fileno(),
+                self.socket.fileno(),
                 self._view,
                 _BEGIN,
                 self._start,
@@ -229,6 +263,8 @@ class Link:
                 flags,
                 part_seconds,
                 pause,
+                self._secured,
+                seconds,
             )
         except OSError as error:
             raise (LateError if _is_late(error) else BrokenError)(str(error)) from error
@@ -244,11 +280,14 @@ class Link:
         Raises LateError, BrokenError.
         """
         try:
+            if self._secured is not None:
+                self._secured.send(_views(buffers), seconds)
+                return
             self._limit(socket.SO_SNDTIMEO, seconds)
-            if not self.plain:
+            if self._tls:
                 self._send_tls(buffers)
                 return
-            sent = self._socket.sendmsg(cast(Any, buffers)) if len(buffers) <= BUFFERS else 0
+            sent = self.socket.sendmsg(cast(Any, buffers)) if len(buffers) <= BUFFERS else 0
             if sent < size:
                 self._send_rest(buffers, sent)
         except (OSError, ValueError) as error:
@@ -264,16 +303,16 @@ class Link:
             if not left:
                 return
             left[-1] = left[-1][sent:]
-            sent = self._socket.sendmsg(left[: -BUFFERS - 1 : -1])
+            sent = self.socket.sendmsg(left[: -BUFFERS - 1 : -1])
 
     def _send_tls(self, buffers: Sequence[Buffer]) -> None:
         views = _views(buffers)
         if sum(map(len, views)) <= ROOM_BYTES:
-            self._socket.sendall(b"".join(views))  # one record, not one a buffer
+            self.socket.sendall(b"".join(views))  # one record, not one a buffer
             return
         for view in views:
             for place in range(0, len(view), PART_BYTES):
-                self._socket.sendall(view[place : place + PART_BYTES])
+                self.socket.sendall(view[place : place + PART_BYTES])
 
 
 def _is_late(error: Exception) -> bool:

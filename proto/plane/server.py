@@ -1,7 +1,7 @@
 """Serving the data plane: a listener, and a thread for each connection.
 
-On a plain connection the thread is in C, without Python's lock, as long as all that comes can be
-answered there (direct.py); it comes back with the first request that cannot.
+The thread is in C, without Python's lock, as long as all that comes can be answered there
+(direct.py); it comes back with the first request that cannot.
 
 Owns the threads, who may call what, how a request is received in bounded time and memory, and how
 its answer or its refusal goes back. Does not know what any call means.
@@ -23,7 +23,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from google.protobuf.message import Message
 
@@ -31,9 +31,9 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import WireError, shortened
-from shoal.proto.identity import Caller, Identity
+from shoal.proto.identity import WORKER, Caller, Identity
 from shoal.proto.methods import Method
-from shoal.proto.permissions import check_permitted, check_speaker
+from shoal.proto.permissions import check_permitted, check_speaker, is_permitted
 from shoal.proto.plane import hello, message
 from shoal.proto.plane.direct import BUSY, ENDING, FLAGS, Direct, WithDirect
 from shoal.proto.plane.link import ROOM_BYTES, BrokenError, Link, unfilled
@@ -103,10 +103,11 @@ class _Spares:
 
 
 class _Peer:
-    """A connection of the server's. flags: see direct.FLAGS."""
+    """A connection of the server's. direct: answers its requests first. flags: see direct.FLAGS."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, direct: Direct | None) -> None:
         self.link = link
+        self.direct = direct
         self.flags = bytearray(FLAGS)
 
 
@@ -166,8 +167,7 @@ class ArrayServer:
     ) -> None:
         """All arguments are as `serving.serve` takes them, `admit` too."""
         self._methods = {method.kind: (method, handler) for method, handler in handlers.items()}
-        # Who is known by a certificate may not speak for another: that is Python's to check.
-        self._direct = None if identity else _direct(handlers)
+        self._direct = _direct(handlers)
         self._pause = os.fspath(faults.own_calls_file() or "")
         self._listener = listener
         self._path = listener.getsockname() if listener.family == socket.AF_UNIX else None
@@ -277,14 +277,18 @@ class ArrayServer:
             with self._changed:
                 if (stranger := self._strangers.get(made)) is not None:
                     stranger.begun = True
-            caller = None
-            if self._identity is not None:
-                now = hello.encrypted(made, self._identity, None)
-                caller = hello.caller_by_certificate(now)
+            caller, direct = None, self._direct
+            if self._identity is None:
+                link = Link(made)
+            else:
+                link = hello.encrypted(made, self._identity, None)
+                now = link.socket
+                caller = hello.caller_by_certificate(link)
+                direct = self._direct_for(caller, link)
                 with self._changed:
                     self._sockets.discard(made)
                     self._sockets.add(now)
-            peer = _Peer(Link(now))
+            peer = _Peer(link, direct)
             with self._changed:
                 self._peers.add(peer)
             try:
@@ -313,13 +317,26 @@ class ArrayServer:
                     self._peers.discard(peer)
                 self._changed.notify_all()
 
+    def _direct_for(self, caller: Caller | None, link: Link) -> Direct | None:
+        """The Direct for the caller that a certificate names; None: Python answers all.
+
+        What C answers is for a worker, and speaks for one: see permissions.SPEAKERS.
+        """
+        direct = [method for method, handler in self._methods.values() if _is_direct(handler)]
+        if caller is None or caller.role != WORKER:
+            return None
+        if not all(is_permitted(method, self._identity, caller) for method in direct):
+            return None
+        link.speak_for(caller.index)
+        return self._direct
+
     # ------------------------------------------------------------ exchanges
 
     def _exchange(self, peer: _Peer, caller: Caller | None, who: str) -> bool:
         """One request and its answer, if one comes; whether the connection goes on."""
         link = peer.link
-        if self._direct is not None and not link.answered_by(
-            self._direct, peer.flags, PART_SECONDS, ANSWER_SECONDS, self._pause
+        if peer.direct is not None and not link.answered_by(
+            peer.direct, peer.flags, PART_SECONDS, ANSWER_SECONDS, self._pause
         ):
             return True
         if not link.wait(PART_SECONDS):
@@ -382,10 +399,12 @@ class ArrayServer:
         return self._methods[kind]
 
 
+def _is_direct(handler: Callable[[Any], Any]) -> TypeGuard[WithDirect]:
+    return isinstance(handler, WithDirect)
+
+
 def _direct(handlers: Handlers) -> Direct | None:
-    found = {
-        id(each.direct): each.direct for each in handlers.values() if isinstance(each, WithDirect)
-    }
+    found = {id(each.direct): each.direct for each in handlers.values() if _is_direct(each)}
     assert len(found) <= 1, "a connection is given to one"
     return next(iter(found.values()), None)
 

@@ -1,6 +1,6 @@
 """The reasons for failed handshakes, each in a sentence that says what to do.
 
-gRPC and Python's ssl give the reason in OpenSSL's words, and none if the other end has refused.
+gRPC and the data plane give the reason in OpenSSL's words, and none if the other end has refused.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _REASONS = {
     ),
     "unable to get local issuer certificate": _OTHER_JOB,
     "self-signed certificate in certificate chain": _OTHER_JOB,
-    "Hostname Verification Check failed": _OTHER_PROCESS,
-    "Hostname mismatch": _OTHER_PROCESS,
-    "WRONG_VERSION_NUMBER": (
+    "hostname verification check failed": _OTHER_PROCESS,
+    "hostname mismatch": _OTHER_PROCESS,
+    "wrong version number": (
         "it answers without encryption: it is no process of this job, or one with --tls=never"
     ),
-    "Failed to create security handshaker": _OTHER_KEY,
+    "failed to create security handshaker": _OTHER_KEY,
     "key values mismatch": _OTHER_KEY,
 }
-"""By a part of the words."""
+"""By a part of the words, which are small there, and between which there may be an underscore."""
 
 _REFUSED = ("Socket closed", "EOF occurred", "closed by the other end", "reset by peer", "alert")
 
@@ -44,8 +44,9 @@ def explained(details: str, identity: Identity | None) -> str:
     """`details` of a call that failed, in plain words where they are of a handshake."""
     if identity is None:
         return details
+    said = details.lower().replace("_", " ")
     for words, reason in _REASONS.items():
-        if words in details:
+        if words in said:
             return reason
     if any(each in details for each in _REFUSED) and (expired := _expired(identity)):
         return expired

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native.between import NEVER, Between
+
 if TYPE_CHECKING:
     from shoal.checkpoints.formats.schema import ClockState
 
@@ -75,6 +77,14 @@ class Timeline:
             self.entries and self.entries[-1][0] > self.planned and self.cut(now) > self.swept
         )
 
+    def until(self, now: int) -> int:
+        """The first time at which there is another entry, or a sweep falls due that is not."""
+        entry = self.base + self.resolution
+        if self.due(now) or not self.entries or self.entries[-1][0] <= self.planned:
+            return entry
+        place = bisect_right(self.entries, self.swept, key=lambda entry: entry[0])
+        return min(entry, self.entries[place][1] + self.span)
+
     def latest(self, step: int, now: int) -> int:
         """A time at which, or shortly before which, the push of `step` was."""
         place = bisect_right(self.entries, step, key=lambda entry: entry[0])
@@ -116,17 +126,37 @@ class Jump:
 class EventClock:
     """The clock of one server.
 
-    now: microseconds since 1970; None before the first push that has a time.
+    Its time moves without it by pushes that are plain: see native/between.h and `until`.
+
     lines: of each table that expires, by its position. jump: what is not confirmed yet.
     """
 
-    def __init__(self, spans: dict[int, int]) -> None:
-        """spans: microseconds after which rows expire, by the table's position."""
-        self.now: int | None = None
+    def __init__(self, spans: dict[int, int], between: Between | None = None) -> None:
+        """spans: microseconds after which rows expire, by the table's position.
+
+        between: has the time; None: nobody else moves it.
+        """
+        self._between = between or Between()
         self.lines = {position: Timeline(span) for position, span in spans.items()}
         self.jump: Jump | None = None
-        self._behind = 0
-        self._leap = min(spans.values()) // LEAP if spans else 0
+        self.leap = min(spans.values()) // LEAP if spans else 0
+
+    @property
+    def now(self) -> int | None:
+        """Microseconds since 1970; None before the first push that has a time."""
+        return self._between.now
+
+    @now.setter
+    def now(self, time: int | None) -> None:
+        self._between.now = time
+
+    @property
+    def until(self) -> int:
+        """The time from which on a push does more than to move the clock, as far as it is known."""
+        now = self.now
+        if now is None or self.jump is not None:
+            return -NEVER
+        return min((line.until(now) for line in self.lines.values()), default=NEVER)
 
     def note(self, step: int, time: int) -> None:
         """The push of `step`, the next one, has this event time."""
@@ -136,13 +166,14 @@ class EventClock:
                 line.base = time
             return
         ahead = time - self.now
-        if self._leap and ahead > self._leap:
+        if self.leap and ahead > self.leap:
             step, time = self._jumped(step, time)
-        elif ahead >= -self._leap:
+        elif ahead >= -self.leap:
             # Of the time the clock is at: the one before was an exception. What is far behind,
             # as of a worker that fills in the past, says nothing of that.
             self.jump = None
-        self._behind = self._behind + 1 if self._leap and ahead < -self._leap else 0
+        behind = self.leap and ahead < -self.leap
+        self._between.behind = self._between.behind + 1 if behind else 0
         if time > self.now:
             before, self.now = self.now, time
             for line in self.lines.values():
@@ -171,10 +202,10 @@ class EventClock:
                 f"the event time of {self.jump.count} pushes is {ahead} ahead of those before: no "
                 f"row expires until {CONFIRMING} in a row are"
             )
-        if self._behind >= CONFIRMING:
+        if (behind := self._between.behind) >= CONFIRMING:
             return (
-                f"the event time of the last {self._behind} pushes is more than "
-                f"{_days(self._leap)} behind the latest of all: no row expires until it has come "
+                f"the event time of the last {behind} pushes is more than "
+                f"{_days(self.leap)} behind the latest of all: no row expires until it has come "
                 "there"
             )
         return ""
@@ -185,7 +216,7 @@ class EventClock:
         return {
             "now": self.now,
             "jump": None if jump is None else [jump.step, jump.least, jump.count],
-            "behind": self._behind,
+            "behind": self._between.behind,
             "lines": [
                 {
                     "table": position,
@@ -206,7 +237,7 @@ class EventClock:
         """
         self.now = saved["now"]
         self.jump = None if saved["jump"] is None else Jump(*saved["jump"])
-        self._behind = saved["behind"]
+        self._between.behind = saved["behind"]
         for line in self.lines.values():
             line.base = self.now or 0
         for each in saved["lines"]:

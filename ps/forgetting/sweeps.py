@@ -9,11 +9,13 @@ everywhere. When a sweep is made, and what follows from it, is lifecycle.py's.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native.census import ORDER_CLASSES
 from shoal.native.choices import ORDERS, Choice, order_of
 from shoal.native.rowstore import MAX_BOUNDS, USE_CLASSES, RowStore
 from shoal.proto import shoal_pb2 as pb
@@ -45,6 +47,9 @@ _EXACT = 1 << 16
 
 _ROWS, _COUNTS = 0, 1
 
+ALL = 1 << 32
+"""The end of cursors of a table."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -63,13 +68,44 @@ def expired(store: RowStore, cut: int) -> tuple[Found, Found]:
     below = [int(each[0].sum()) for each in store.histogram(np.array([cut], np.int64))]
     found = []
     for kind, (count, there) in enumerate(zip(below, (len(store), store.counting), strict=True)):
-        most = max(PART_IDS, there // LARGEST)
+        most = _most(there)
         if count <= most:
             found.append(Found(Choice.older_than(cut) if count else None, count))
         else:
             chosen = _oldest(store, kind, cut, most)
             found.append(Found(chosen.choice, chosen.count, all=False))
     return found[_ROWS], found[_COUNTS]
+
+
+def _most(there: int) -> int:
+    """The most of so many that one sweep removes as expired."""
+    return max(PART_IDS, there // LARGEST)
+
+
+def expired_of(bounds: Int64, counts: Int64, there: int) -> Found:
+    """Find what `expired` does, of one kind, by counts of what was last used before each step.
+
+    bounds: int64 [b], of which the last one is the step before which all has expired. counts: int64
+    [b, ORDER_CLASSES], as a Census has them. there: how many there are at all. Where more have
+    expired than one sweep may remove, the oldest are chosen, as far as the bounds tell, and among
+    those of one bound whole classes of orders: what is left by this sweep is not counted on again.
+    """
+    earlier = np.cumsum(counts.sum(axis=1))  # than each bound
+    count, most = int(earlier[-1]), _most(there)
+    if count <= most:
+        return Found(Choice.older_than(int(bounds[-1])) if count else None, count)
+    level = int(np.searchsorted(earlier, most, "right"))
+    certain, sure = (int(earlier[level - 1]), int(bounds[level - 1])) if level else (0, 0)
+    orders = certain + np.cumsum(counts[level])
+    classes = int(np.searchsorted(orders, most, "right"))
+    if not certain:
+        classes = max(classes, 1 + int(np.flatnonzero(counts[level])[0]))
+    total = int(orders[classes - 1]) if classes else certain
+    below = ORDERS // ORDER_CLASSES * classes
+    first, last = (np.full(USE_CLASSES, step, np.int64) for step in (sure, int(bounds[level])))
+    if classes == ORDER_CLASSES:
+        return Found(Choice(last, last), total, all=False)
+    return Found(Choice(first, last, below), total, all=False)
 
 
 def least_used(store: RowStore, count: int, now: int) -> Found:
@@ -134,12 +170,17 @@ def _of_kind(kind: int, choice: Choice) -> tuple[Choice | None, Choice | None]:
 
 def _collected(store: RowStore, rows: Choice | None, counts: Choice | None) -> Int64:
     """The ids that are chosen now."""
-    found: list[Int64] = []
-    cursor: int | None = 0
-    while cursor is not None:
-        ids, cursor = store.collect(rows, counts, cursor, 1 << 16)
-        found.append(ids)
-    return np.concatenate(found)
+    return np.concatenate([ids for ids, _ in _pieces(store, rows, counts, 0, ALL)])
+
+
+def _pieces(
+    store: RowStore, rows: Choice | None, counts: Choice | None, cursor: int, until: int
+) -> Iterator[tuple[Int64, int]]:
+    """The ids that are chosen now, from a cursor to another, and how far each piece reaches."""
+    at: int | None = cursor
+    while at is not None and at < until:
+        ids, at = store.collect(rows, counts, at, 1 << 16, until)
+        yield ids, ALL if at is None else at
 
 
 def planned(table: int, step: int, rows: Found, counts: Found, *, eviction: bool) -> pb.SweepPlan:
@@ -182,14 +223,22 @@ def sweep_plan(message: str) -> pb.SweepPlan:
 class Candidates:
     """The ids that a plan may remove, by its parts."""
 
-    def __init__(self, store: RowStore, plan: pb.SweepPlan) -> None:
-        """Collects them, with the headers that they have now."""
-        self._store = store
+    def __init__(self, store: RowStore, plan: pb.SweepPlan, until: int = ALL) -> None:
+        """Collects them, with the headers that they have now. until: as `collect`."""
+        self._store, self._parts = store, plan.parts
         self._rows, self._counts = _choice(plan.rows), _choice(plan.counts)
-        ids = _collected(store, self._rows, self._counts)
-        part = parts_of(ids, plan.parts)
-        self._ids = ids[np.argsort(part, kind="stable")]
-        self._ends = np.cumsum(np.bincount(part, minlength=plan.parts))
+        self._cursor = 0
+        self._pieces: list[tuple[Int64, Int64]] = []
+        self.collect(until)
+
+    def collect(self, until: int) -> None:
+        """Collect those up to soon behind a cursor of the table; all cursors are below 2^32."""
+        pieces = _pieces(self._store, self._rows, self._counts, self._cursor, until)
+        for ids, reached in pieces:
+            self._cursor = reached
+            part = parts_of(ids, self._parts)
+            ends = np.cumsum(np.bincount(part, minlength=self._parts))
+            self._pieces.append((ids[np.argsort(part, kind="stable")], np.append(0, ends)))
 
     def remove(self, part: int) -> tuple[Int64, Int64]:
         """Remove those of a part that still are to go: rows, and counted ids, int64 [n] each.
@@ -197,8 +246,8 @@ class Candidates:
         In the order of ids, as the store finds them in another order in each process. Raises
         MemoryError.
         """
-        begin = int(self._ends[part - 1]) if part else 0
-        ids = np.sort(self._ids[begin : self._ends[part]])
+        found = [ids[ends[part] : ends[part + 1]] for ids, ends in self._pieces]
+        ids = np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
         rows, _ = self._store.remove_chosen(ids, self._rows, None)
         counts, _ = self._store.remove_chosen(ids, None, self._counts)
         return rows, counts

@@ -12,15 +12,21 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from shoal.checkpoints.folders import text
+from shoal.native.between import NEVER, Between
+from shoal.native.moments import Moments
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import SLOTS
 from shoal.proto.wire import frames
+from shoal.ps.forgetting import planning as plans
 from shoal.ps.forgetting import sweeps
 from shoal.ps.forgetting.clock import SECOND, EventClock
 from shoal.ps.forgetting.compaction import Compactor
+from shoal.ps.forgetting.planning import Planning
 from shoal.ps.forgetting.removals import Int64, Removal, Removals
 from shoal.ps.forgetting.sweeps import CAP_FREE, COUNTS_PER_ROW, Candidates, Found, sweep_plan
 from shoal.ps.model.unpack import check_ids, exactly
@@ -49,81 +55,166 @@ def lives(spec: pb.ModelSpec) -> bool:
 class Lifecycle:
     """The sweeps of one server's tables.
 
-    clock: event time, of the pushes so far. removals: what was removed. removed: how much, of each
-    table.
+    between: where pushes enter and leave. clock: event time, of the pushes so far. removals: what
+    was removed. removed: how much, of each table.
     """
 
-    def __init__(self, spec: pb.ModelSpec, tables: Sequence[RowStore], slots: int) -> None:
-        """slots: how many of the routing slots the tables are of, until `own` says otherwise."""
+    def __init__(
+        self, spec: pb.ModelSpec, tables: Sequence[RowStore], slots: int, moments: Moments
+    ) -> None:
+        """slots: how many of the routing slots the tables are of, until `own` says otherwise.
+
+        moments: have the steps of pushes.
+        """
+        self._most = {
+            position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
+        }
+        self.between = Between(moments, [tables[position] for position in self._most])
         self.clock = EventClock(
             {
                 position: table.expire_after * SECOND
                 for position, table in enumerate(spec.tables)
                 if table.expire_after
-            }
+            },
+            self.between,
         )
         self.removals = Removals(len(tables))
         self.removed = [pb.RemovedIds() for _ in tables]
-        self._tables = tables
-        self._most = {
-            position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
-        }
+        self._tables, self._moments = tables, moments
         self._suspended = False
-        self.own(slots)
         self._plan: pb.SweepPlan | None = None
         self._part = 0  # of the plan, the next one
+        self._next = 0  # the step behind which that is due
+        self._planning: Planning | None = None
         self._owing = False  # the last step is a push of a log, after which a part may be due
         self._candidates: Candidates | None = None
         self._compactor = Compactor()
+        self.own(slots)
 
     def own(self, slots: int) -> None:
         """The tables are of so many of the routing slots."""
         self._caps = {position: share_of(most, slots) for position, most in self._most.items()}
+        self._tell()
 
     def suspend(self, suspended: bool) -> None:
-        """Make no sweep, while rows come and go by themselves."""
+        """Make no sweep, while rows come and go by themselves, or again."""
         self._suspended = suspended
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say which pushes are plain from now on."""
+        self.between.lock()
+        try:
+            self.between.cap((cap, COUNTS_PER_ROW * cap) for cap in self._caps.values())
+            self._say()
+        finally:
+            self.between.unlock()
+
+    def _say(self) -> None:
+        """Say it by clock and plans alone; within `between`."""
+        self.between.say(
+            until=self.clock.until,
+            leap=self.clock.leap,
+            due_from=NEVER if self._suspended else self._due_from(),
+            suspended=self._suspended,
+        )
+
+    def _due_from(self) -> int:
+        """The step behind which, or behind a later one, there is something to be done."""
+        if self._planning is not None:
+            return self._planning.next
+        if self._plan is not None:
+            return self._next
+        return NEVER if self._expiring() is None else 0
+
+    def _expiring(self) -> int | None:
+        """The first table of which a sweep of what has expired is to be planned."""
+        now = self.clock.now
+        for position, line in self.clock.lines.items():
+            if now is not None and line.due(now):
+                return position
+        return None
 
     # ------------------------------------------------------------ between pushes
 
+    def enter(self, worker: int, pulled_version: int, time: int | None) -> tuple[int, int]:
+        """Let a push with this event time on its way; returns its step and staleness.
+
+        Once no part of a sweep is in its way. `leave` ends it. Raises MemoryError.
+        """
+        ticket = self.between.enter(worker, pulled_version, time)
+        if ticket is None:
+            assert time is not None  # or it had been plain
+            with self.between as between:
+                ticket = self._moments.ticket(worker, pulled_version)
+                self.clock.note(ticket[0], time)
+                self._say()
+                between.go(ticket[0])
+        return ticket
+
+    def leave(self, record: Record | None) -> None:
+        """End what `enter` began: a push is applied. Do a part if it is due, and this the last one.
+
+        record: has a part of a sweep logged; None where the push failed. Raises MemoryError,
+        after which a part may have been done that is not logged.
+        """
+        if self.between.leave(record is not None) and record is not None:
+            self.do_part(record)
+
+    def do_part(self, record: Record) -> None:
+        """Do what is due, and open the way of pushes again. Raises as `leave`."""
+        try:
+            self.sweep(record)
+        finally:
+            self._tell()
+            self.between.open()
+
     def is_due(self) -> bool:
         """True if a part of a sweep is to be done before the next push begins."""
-        now = self.clock.now
         return not self._suspended and (
-            self._plan is not None
-            or any(now is not None and line.due(now) for line in self.clock.lines.values())
-            or self._over() is not None
+            self._moments.step >= self._due_from() or self._over() is not None
         )
 
-    def sweep(self, step: Callable[[], int], next_step: Callable[[], int], record: Record) -> None:
+    def sweep(self, record: Record) -> None:
         """Do what is due now: a part, and as many more as it takes until no cap is exceeded.
 
-        No push may be under way. step, next_step: tell the last step, and take one. Raises
-        MemoryError, after which a part may have been done that is not logged.
+        No push may be under way. Raises as `leave`.
         """
-        while True:
-            if self._plan is None:
-                self._begin(self._due_plan(step()))
-            if self._plan is None:
-                self._owing = False
-                return
-            plan, part = self._plan, self._part
-            if self._candidates is None:
-                self._candidates = Candidates(self._tables[plan.table], plan)
-            rows, counts = self._candidates.remove(part)
-            taken = next_step()
-            faults.point("sweep-half-done")
-            record(taken, frames.encode(pb.Sweep(plan=plan, part=part), [rows, counts]))
-            faults.point("sweep-logged")
-            self._note(taken, rows, counts)
-            if self._over() is None:
-                self._owing = False
-                return
+        while self._do_next(record) and self._over() is not None:
+            pass
+        self._owing = False
+
+    def _do_next(self, record: Record) -> bool:
+        """Do the next part of a sweep, or of its plan; returns False if there is none."""
+        if self._plan is None and self._planning is None:
+            self._begin_next(record)
+        planning = self._planning
+        if planning is not None and not planning.complete:
+            planning.look()
+            return True
+        if planning is not None:
+            self._carry_out(planning)
+        plan, part = self._plan, self._part
+        if plan is None:
+            return False
+        if self._candidates is None:
+            self._candidates = Candidates(self._tables[plan.table], plan)
+        rows, counts = self._candidates.remove(part)
+        taken = self._moments.next_step()
+        faults.point("sweep-half-done")
+        self._record(record, taken, pb.Sweep(plan=plan, part=part), rows, counts)
+        self._note(taken, rows, counts)
+        return True
+
+    def _record(self, record: Record, step: int, sweep: pb.Sweep, *ids: Int64) -> None:
+        record(step, frames.encode(sweep, ids))
+        faults.point("sweep-logged")
 
     def pushed_again(self, step: int, event_time: int | None) -> None:
         """A push of a log is applied again."""
         if event_time is not None:
             self.clock.note(step, event_time)
+            self._tell()
         self._owing = True
 
     def owes(self) -> bool:
@@ -143,12 +234,20 @@ class Lifecycle:
         check_ids(rows)
         check_ids(counts)
         plan = sweep.plan
-        if plan.table >= len(self._tables) or sweep.part >= plan.parts:
+        begins = not plan.parts and plan.table in self.clock.lines and self.clock.now is not None
+        if plan.table >= len(self._tables) or (sweep.part >= plan.parts and not begins):
             raise ValueError(f"a part {sweep.part} of a sweep of table {plan.table}")
-        self._begin(plan)
-        self._part, self._owing = sweep.part, False
-        if not sweep.part and not plan.eviction:
+        self._owing = False
+        if begins:
+            self._plan_slowly(plan.table, step, at_once=True)
+            self._tell()
+            return
+        if self._planning is not None and not plan.eviction:
+            self._carry_out(self._planning)
+        elif not sweep.part and not plan.eviction:
             self._planned(plan)
+        self._begin(plan)
+        self._part = sweep.part
         table = self._tables[plan.table]
         there = len(table), table.counting
         removed = table.remove(rows) + table.remove(counts)
@@ -158,9 +257,10 @@ class Lifecycle:
                 *(step, rows.size + counts.size, removed),
             )
         self._note(step, rows, counts)
+        self._tell()
 
-    def _begin(self, plan: pb.SweepPlan | None) -> None:
-        self._plan, self._part, self._candidates = plan, 0, None
+    def _begin(self, plan: pb.SweepPlan | None, candidates: Candidates | None = None) -> None:
+        self._plan, self._part, self._candidates, self._next = plan, 0, candidates, 0
 
     def _note(self, step: int, rows: Int64, counts: Int64) -> None:
         """The next part of the plan is done."""
@@ -174,6 +274,8 @@ class Lifecycle:
         removed.counts += counts.size
         self.removals.add(plan.table, Removal(step, self.clock.now, plan.eviction, rows))
         self._part += 1
+        # As long as a cap is near, it is to be kept.
+        self._next = 0 if plan.eviction else step + plans.EVERY
         if self._part == plan.parts:
             self._begin(None)
             self._compactor.consider(self._tables[plan.table])
@@ -186,17 +288,33 @@ class Lifecycle:
                 return position
         return None
 
-    def _due_plan(self, step: int) -> pb.SweepPlan | None:
-        """The plan of the next sweep that is due after this step; None for none."""
-        now = self.clock.now
-        for position, line in self.clock.lines.items():
-            if now is not None and line.due(now):
-                rows, counts = sweeps.expired(self._tables[position], line.cut(now))
-                plan = sweeps.planned(position, step, rows, counts, eviction=False)
-                self._planned(plan)
-                # Although it may find nothing: without a record of that, a server that does a log
-                # again would plan the next one earlier.
-                return plan
+    def _begin_next(self, record: Record) -> None:
+        """Begin the next sweep that is due, if there is one, or its plan."""
+        step = self._moments.step
+        position = self._expiring()
+        if position is not None and plans.slices_of(self._tables[position]) > 1:
+            step = self._moments.next_step()
+            faults.point("sweep-half-done")
+            nothing = np.empty(0, np.int64)
+            begun = pb.Sweep(plan=pb.SweepPlan(table=position, step=step))
+            self._record(record, step, begun, nothing, nothing)
+            self._plan_slowly(position, step, at_once=False)
+        elif position is not None:
+            now = self.clock.now
+            assert now is not None
+            line, table = self.clock.lines[position], self._tables[position]
+            plan = sweeps.planned(
+                position, step, *sweeps.expired(table, line.cut(now)), eviction=False
+            )
+            self._planned(plan)
+            # Although it may find nothing: without a record of that, a server that does a log
+            # again would plan the next one earlier.
+            self._begin(plan)
+        else:
+            self._begin(self._eviction(step))
+
+    def _eviction(self, step: int) -> pb.SweepPlan | None:
+        """The plan for a cap that is exceeded; None if none is."""
         over = self._over()
         if over is None:
             return None
@@ -209,13 +327,31 @@ class Lifecycle:
             counts = sweeps.oldest_counts(table, table.counting - most + most // CAP_FREE, step)
         return sweeps.planned(over, step, rows, counts, eviction=True)
 
+    def _plan_slowly(self, position: int, step: int, *, at_once: bool) -> None:
+        """Begin the plan of a large table's sweep. at_once: as `Planning`."""
+        line, now = self.clock.lines[position], self.clock.now
+        assert now is not None
+        line.planned = line.entries[-1][0]
+        cut = line.cut(now)
+        self._planning = Planning(position, self._tables[position], step, cut, at_once=at_once)
+
+    def _carry_out(self, planning: Planning) -> None:
+        """Begin the sweep whose plan is complete."""
+        self._planning = None
+        self._begin(planning.plan, planning.candidates)
+        self._swept(planning.plan, planning.cut)
+
     def _planned(self, plan: pb.SweepPlan) -> None:
         """A sweep of what has expired was planned now."""
         line, now = self.clock.lines[plan.table], self.clock.now
         assert now is not None
-        line.planned, cut = line.entries[-1][0], line.cut(now)
+        line.planned = line.entries[-1][0]
+        self._swept(plan, line.cut(now))
+
+    def _swept(self, plan: pb.SweepPlan, cut: int) -> None:
+        """A sweep is carried out, of what was last used before `cut`, or of a part of that."""
         if all(sweeps.is_all(each, cut) for each in (plan.rows, plan.counts)):
-            line.swept = cut
+            self.clock.lines[plan.table].swept = cut
 
     def describe(self, status: pb.ServerStatus) -> None:
         """Put what is to be shown into a status that has the tables."""
@@ -233,6 +369,8 @@ class Lifecycle:
             "clock": self.clock.state(),
             "plan": None if self._plan is None else text(self._plan),
             "part": self._part,
+            "next": self._next,
+            "planning": None if self._planning is None else self._planning.state(),
             "owing": self._owing,
             "removed": [
                 {"expired": each.expired, "evicted": each.evicted, "counts": each.counts}
@@ -245,7 +383,18 @@ class Lifecycle:
         self.clock.restore(saved["clock"])
         if saved["plan"] is not None:
             self._plan, self._part = sweep_plan(saved["plan"]), saved["part"]
+            self._next = saved.get("next", 0)
+        spans = {each["table"]: each["span"] for each in saved["clock"]["lines"]}
+        planning = saved.get("planning")
+        lines = self.clock.lines
+        if (
+            planning is not None
+            and (at := planning["table"]) in lines
+            and lines[at].span == spans[at]
+        ):
+            self._planning = Planning.restored(planning, self._tables[planning["table"]])
         self._owing = saved["owing"]
+        self._tell()
         self.take_counts(saved["removed"])
         self.removals.saved(step)
 

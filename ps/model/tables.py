@@ -136,13 +136,9 @@ class ServerModel:
         self.given = given_tables(spec)
         self.memory = [Measured(table.memory_bytes) for table in self.tables]
         self._of_tables = {each.optimizer for each in self.tables}
-        self.lifecycle = Lifecycle(spec, self.tables, slots) if lives(spec) else None
+        self.lifecycle = Lifecycle(spec, self.tables, slots, self.moments) if lives(spec) else None
         self._frozen = False
         self._lock = threading.Lock()
-        # Only where there are sweeps: a part of one is between two pushes.
-        self._between = threading.Condition(self._lock)
-        self._applying = 0
-        self._closed = False
 
     @property
     def version(self) -> int:
@@ -267,57 +263,32 @@ class ServerModel:
                 optimizer.check_learning_rate(learning_rate)
 
     def ticket(self, push: Gradients) -> Ticket:
-        """Admit a push to be applied: the next one is another step. `leave` ends it."""
-        if self.lifecycle is None:
-            return self._ticket(push)
-        with self._lock:
-            while self._closed:
-                self._between.wait()
-            ticket = self._ticket(push)
-            if push.event_time is not None:
-                self.lifecycle.clock.note(ticket.step, push.event_time)
-            # The others wait until all pushes up to this one are applied, and the sweep is done.
-            self._closed = self.lifecycle.is_due()
-            self._applying += 1  # last: `leave` is called only where a ticket was given
-        return ticket
+        """Admit a push to be applied, as `enter` does."""
+        return self.enter(push.sender[0], push.pulled_version, push.event_time)
 
-    def _ticket(self, push: Gradients) -> Ticket:
-        return Ticket(*self.moments.ticket(push.sender[0], push.pulled_version))
+    def enter(self, worker: int, pulled_version: int, time: int | None) -> Ticket:
+        """Admit a push of a worker to be applied: the next one is another step. `leave` ends it.
+
+        time: its event time. Raises MemoryError, before anything is changed.
+        """
+        if self.lifecycle is None:
+            return Ticket(*self.moments.ticket(worker, pulled_version))
+        return Ticket(*self.lifecycle.enter(worker, pulled_version, time))
 
     def leave(self, record: Record | None) -> None:
-        """A push that had a ticket is applied: sweep if that is due, and no other is under way.
-
-        record: has a part of a sweep logged; None where the push failed. Raises MemoryError as
-        `apply` does.
-        """
-        lifecycle = self.lifecycle
-        if lifecycle is None:
-            return
-        with self._lock:
-            self._applying -= 1
-            self._closed = self._closed or lifecycle.is_due()  # of a cap
-            if self._applying or not self._closed or record is None:
-                return
-        self._sweep(lifecycle, record)
-
-    def _sweep(self, lifecycle: Lifecycle, record: Record) -> None:
-        try:
-            lifecycle.sweep(lambda: self.step, self.moments.next_step, record)
-        finally:
-            with self._lock:
-                self._closed = False
-                self._between.notify_all()
+        """End a push that had a ticket, as Lifecycle.leave. Raises MemoryError as `apply`."""
+        if self.lifecycle is not None:
+            self.lifecycle.leave(record)
 
     def suspend_sweeps(self, suspended: bool) -> None:
         """Make no sweep from now on, or again."""
         if self.lifecycle is not None:
-            with self._lock:
-                self.lifecycle.suspend(suspended)
+            self.lifecycle.suspend(suspended)
 
     def settle(self, record: Record) -> None:
         """Sweep what was due when an earlier incarnation ended. Before the first push."""
         if self.lifecycle is not None and self.lifecycle.owes():
-            self._sweep(self.lifecycle, record)
+            self.lifecycle.do_part(record)
 
     def sweep_again(self, step: int, frame: bytes | memoryview) -> None:
         """Do a part of a sweep again, with the ids of its log.
@@ -352,8 +323,7 @@ class ServerModel:
         if again:
             self.moments.reach(step)
             if self.lifecycle is not None:
-                with self._lock:
-                    self.lifecycle.pushed_again(step, push.event_time)
+                self.lifecycle.pushed_again(step, push.event_time)
         # Each worker moves the statistics it pulled, and has moved since, by its own batch's
         # share. Moves from one value add up: whole, they would go beyond what they aim at, a
         # variance below zero. Divided, they are that of one larger batch.
@@ -390,7 +360,7 @@ class ServerModel:
                 # A cap may have been another one then: what was removed the log has.
                 lifecycle.pushed_again(step, None)
             elif lifecycle.is_due():
-                self._sweep(lifecycle, record)
+                lifecycle.do_part(record)
 
     @staticmethod
     def time() -> float:

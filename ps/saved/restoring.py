@@ -57,8 +57,9 @@ def restore(
     Where the dense variables were divided otherwise, they come from all shards, and those pushes
     are known as applied that all shards have. Where only rows have moved since, dense values are
     the server's own, and rows of the slots that it has now come from all shards. All of its own
-    come, too: a log that is done again is of those, and of the pushes that its own shard has.
-    Without one (`dense` is None) those are known that all shards have which gave rows.
+    come, too, unless `pushes` is None: a log that is done again is of those, and of the pushes that
+    its own shard has. Without one (`dense` is None) those are known that all shards have which
+    gave rows.
     """
     servers = routing.dense if dense is None else dense or checkpoint.routing.dense
     model = ServerModel(spec or checkpoint.model, server, servers, routing.slots(server))
@@ -71,7 +72,7 @@ def restore(
     owned = None
     # A shard of the same cut holds all that is ours.
     if not checkpoint.same_cut(routing):
-        owned = _owned(checkpoint, server, now, own=own)
+        owned = _owned(checkpoint, server, now, own=own and pushes is not None)
     pages = list(_pages(checkpoint, [server] if owned is None else everything, owned))
     shards = [server] if own else everything
     dense_shards = _dense_shards(checkpoint, shards, model)

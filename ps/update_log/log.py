@@ -159,15 +159,19 @@ class UpdateLog:
 
     def begins(
         self, model: ServerModel
-    ) -> Callable[[memoryview, int, int], tuple[int, int, Callable[[], bool] | None]]:
+    ) -> Callable[[memoryview, int, int, int | None], tuple[int, int, Callable[[], bool] | None]]:
         """The log that Answerer.serve_model takes, for pushes that Python does not apply."""
 
         def begun(
-            frame: memoryview, worker: int, pulled_version: int
+            frame: memoryview, worker: int, pulled_version: int, time: int | None
         ) -> tuple[int, int, Callable[[], bool] | None]:
             with self.room(len(frame)):
-                ticket = Ticket(*model.moments.ticket(worker, pulled_version))
-                wait = self.append(ticket, frame)
+                ticket = model.enter(worker, pulled_version, time)
+                try:
+                    wait = self.append(ticket, frame)
+                except BaseException:
+                    model.leave(None)
+                    raise
             kept = None if wait is _nothing else partial(_is_open, wait)
             return ticket.step, ticket.staleness, kept
 

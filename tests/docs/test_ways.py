@@ -51,6 +51,7 @@ BESIDE_A_QUESTION = [
 BESIDE_A_REPORT = [
     "master/job/checkpoints/checkpoints.py",
     "master/job/checkpoints/drains.py",
+    "master/job/members/members.py",
     "master/job/moves/departures.py",
     "master/job/moves/moves.py",
     "master/job/updates.py",

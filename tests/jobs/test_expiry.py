@@ -76,6 +76,27 @@ def test_killed_servers_remove_what_others_would_have(timed, tmp_path):
     audited(job.folder)
 
 
+def test_servers_killed_in_the_middle_of_a_sweep_remove_the_same(timed, tmp_path):
+    """One before its part is in the log, the other one behind that."""
+    deaths = tmp_path / "deaths"
+    deaths.mkdir()
+    for name in ("sweep-half-done@ps-0", "sweep-logged@ps-1"):
+        (deaths / name).touch()
+    more = {"servers": "2", "durability": "log", "checkpoint_steps": 9}
+    fields = fields_of(timed, tmp_path / "out", **more)
+    environment = {"SHOAL_FAULTS": str(deaths)}
+    with RunningJob("train", tmp_path, "swept", environment=environment, **fields) as job:
+        ended = job.ended().succeeded()
+    assert list(deaths.iterdir()) == []
+    assert ended.result["servers"]["deaths"] == 2
+    assert ended.result["servers"]["lost_pushes"] == 0
+    total, counts = applied(tmp_path / "out")
+    assert total == [480.0, 480.0]
+    assert counts == dict.fromkeys(left(480), 1)
+    assert ended.result["tables"]["counts"]["expired"] == 480 - len(counts)
+    audited(job.folder)
+
+
 def removed_ids(job):
     """Those that any checkpoint has: one has what was removed since the complete one before."""
     root = open_storage(str(job.folder.path / "checkpoints"))

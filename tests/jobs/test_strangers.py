@@ -19,6 +19,7 @@ from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.identity import MASTER, ROLES, SERVER, WORKER
 from shoal.proto.permissions import CALLERS, permitted
+from shoal.proto.plane import hello
 from shoal.proto.wire.transport import arrays_address, peer_name
 from shoal.security.authority import Authority
 from shoal.security.identities import own_identity
@@ -191,6 +192,29 @@ def test_without_encryption_the_same_capture_holds_ids_and_rows(tmp_path):
     for secret in (PLANTED.to_bytes(8, "little"), row_of(tmp_path / "out"), b"users"):
         assert secret in captured
     assert [label for label in LABELS if label in captured] == []
+
+
+@pytest.mark.parametrize("kind", ["c", "python"])
+def test_a_job_has_tls_in_c_or_by_python_which_it_says(tmp_path, kind):
+    data = tmp_path / "clicks.csv"
+    data.write_text("user,item,label\n" + "1,1,1.0\n2,3,0.0\n" * 50)
+    with RunningJob(
+        "train",
+        tmp_path,
+        "job",
+        model_def="small.custom_model",
+        training_data=data,
+        export="none",
+        batch_size=25,
+        servers="2",
+        tls="always",
+        environment={hello.PYTHON_VARIABLE: kind},
+    ) as job:
+        ended = job.ended().succeeded()
+    said = "calls with certificates go through Python's ssl"
+    assert ended.out.count(said) == (kind == "python")
+    for role in ("ps", "worker"):
+        assert (said in job.folder.log_of(role, 0, 0).read_text()) == (kind == "python")
 
 
 def listening(process):

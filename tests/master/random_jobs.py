@@ -172,6 +172,10 @@ class RandomJob:
         assert isinstance(start.process, WorkerId)
         return start.process, start.incarnation
 
+    def _held(self, worker: WorkerId) -> Task | None:
+        member = self.job.members.workers.get(worker)
+        return member.held if member is not None else None
+
     def _register(self) -> None:
         start = self.draw.choice(sorted(self.running, key=str) or [Start(WorkerId(9), 0)])
         if isinstance(start.process, ServerId):
@@ -189,14 +193,14 @@ class RandomJob:
 
     def _ask_ahead(self) -> None:
         worker, incarnation = self._any_worker()
-        task = self.job.leases.held(worker)
+        task = self._held(worker)
         if not self.job.config.sync:
             self.job.on(TaskAheadWanted(worker, incarnation, task.id if task else 1), self.now)
 
     def _beat(self) -> None:
         worker, incarnation = self._any_worker()
         self.version += self.draw.randrange(3)
-        task = self.job.leases.held(worker)
+        task = self._held(worker)
         if task is not None:
             self.done[worker] = self.draw.randint(self.done.get(worker, 0), task.records)
         self.clock[worker] = self.clock.get(worker, 0) + self.draw.randrange(3)
@@ -217,7 +221,7 @@ class RandomJob:
 
     def _offer(self) -> None:
         worker, incarnation = self._any_worker()
-        task = self.job.leases.held(worker)
+        task = self._held(worker)
         if not self.job.config.sync or task is None or task.kind != pb.TRAIN:
             return
         update = self.job.update_wanted(worker, incarnation, self.now)
@@ -235,7 +239,7 @@ class RandomJob:
 
     def _report(self) -> None:
         worker, incarnation = self._any_worker()
-        task = self.job.leases.held(worker)
+        task = self._held(worker)
         outcome: outcomes.Outcome = outcomes.Done()
         if task is not None and task.kind == pb.DESCRIBE_DATA:
             best = pb.BestRule(monitor="m", maximize=True)
@@ -293,7 +297,7 @@ class RandomJob:
         if not self.fences:
             return
         fence = self.fences.pop(0)
-        task = self.job.leases.held(fence.worker)
+        task = self._held(fence.worker)
         pushes = [
             None
             if self.draw.random() < 0.1

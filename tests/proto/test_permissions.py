@@ -32,6 +32,9 @@ from shoal.proto.seldom import Seldom
 from shoal.proto.wire import frames
 from shoal.proto.wire.transport import ARRAYS_PORT, arrays_address, peer_name
 from shoal.security.authority import Authority
+from tests.tls_ways import both_tls
+
+pytestmark = both_tls()
 
 TOKEN = "token"
 ALL = [each for each in vars(methods).values() if isinstance(each, Method)]

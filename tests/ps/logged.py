@@ -6,6 +6,7 @@ nobody looks at any more; points of proto/faults.py say where in the code that i
 
 import contextlib
 import json
+import math
 import random
 
 import numpy as np
@@ -18,7 +19,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc, serving
-from shoal.proto.errors import WireError
+from shoal.proto.errors import PeerUnavailableError, WireError
 from shoal.proto.values.routing import Routing, holder_index, slice_of
 from shoal.proto.wire import frames
 from shoal.ps.saved.recovery import Sources
@@ -91,8 +92,8 @@ def end():
 class World:
     """The servers of a job, and what its master and its workers do with them.
 
-    twin: servers that never die, without logs, and get each push once. unsaved: as the master's
-    Moves has it. spec: of the model.
+    twin: servers that never die, without logs, and get each push once, which Python applies.
+    unsaved: as the master's Moves has it. spec: of the model.
     synchronous: pushes wait for the update that names them. first_rows: as in `Sources`.
     """
 
@@ -132,6 +133,7 @@ class World:
             for index in range(count)
         ]
         for index in range(count):
+            self.twin[index].answerer.leave_from(-math.inf)
             self.register(self.twin[index].registration.register)
             self.initialize(index, self.twin[index].registration.initialize_dense)
             self.meet(index)
@@ -344,7 +346,7 @@ class World:
         while True:
             try:
                 self.call(index, method, request)
-            except (RuntimeError, WireError) as error:
+            except (RuntimeError, WireError, PeerUnavailableError) as error:
                 if isinstance(error, WireError):
                     raise
                 self.start_again(index)

@@ -16,13 +16,16 @@ from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc, serving
 from shoal.proto.errors import WireError
+from shoal.proto.permissions import check_speaker
 from shoal.proto.plane import server as plane
 from shoal.proto.plane.client import Pool
 from shoal.proto.plane.link import BrokenError
 from shoal.proto.plane.message import REFUSAL, prefix
 from shoal.proto.values.routing import Routing
 from shoal.proto.wire import frames
+from shoal.proto.wire.transport import peer_name
 from shoal.ps.service import ParameterServer
+from shoal.security.authority import Authority
 from tests.fuzz.mutations import mutated
 from tests.native.strategies import any_id
 from tests.ps.caller import SGD, Caller, model_spec
@@ -45,17 +48,43 @@ def tables():
     return spec
 
 
+AUTHORITY, NAME = Authority.made("j1"), peer_name("token", "ps")
+
+
+class Secure:
+    """What is asked over a socket: plain, or with TLS as worker 0."""
+
+    def __init__(self, handlers, tls):
+        self.caller = None
+        peer, server, caller = "", None, None
+        if tls:
+            peer, server, caller = NAME, AUTHORITY.issue("ps"), AUTHORITY.issue("worker")
+            self.caller = caller.caller
+        self.served, port = serving.serve(handlers, "127.0.0.1:0", 2, peer, server)
+        self.pool = Pool(f"127.0.0.1:{port}", peer, caller)
+        self.tls = tls
+
+    def connection(self, connect, worker):
+        identity = AUTHORITY.issue("worker", worker) if self.tls else None
+        peer = NAME if self.tls else ""
+        return connect(self.pool.address, peer=peer, identity=identity)
+
+    def close(self):
+        self.pool.close()
+        self.served.stop(None).wait()
+
+
 class Both:
     """One server of two that is asked over a socket, and the handler of Python beside it."""
 
-    def __init__(self):
+    def __init__(self, tls):
         self.server = ParameterServer(0, Routing.even(2))
         self.server.registration.begin_anew()
         handlers = self.server.handlers()
         self._handler = handlers[methods.PULL].handler
         self._served, port = serving.serve(handlers, "127.0.0.1:0", 2)
         self.address = f"127.0.0.1:{port}"
-        self.pool = Pool(self.address, "", None)
+        self.secure = Secure(handlers, tls)
         self.every = np.arange(4000)
         self.own = self.every[native_ids.slot_of(self.every) < 8192]
 
@@ -83,10 +112,11 @@ class Both:
         return sum(self.server.answerer.durations(methods.PULL.kind)[0])
 
     def over_the_socket(self, frame):
-        return self.pool.begin(methods.PULL, frame, PATIENCE).result()
+        return self.secure.pool.begin(methods.PULL, frame, PATIENCE).result()
 
     def by_python(self, frame, at):
         """at: the time that the answer is to bear."""
+        check_speaker(methods.PULL, self.secure.caller, memoryview(frame), "")
         self.server.model.time = lambda: at
         try:
             return self._handler(memoryview(frame)).joined()
@@ -94,13 +124,13 @@ class Both:
             del self.server.model.time
 
     def close(self):
-        self.pool.close()
+        self.secure.close()
         self._served.stop(None).wait()
 
 
-@pytest.fixture(scope="module")
-def both():
-    made = Both()
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
+def both(request):
+    made = Both(request.param)
     connection = rpc.Connection(made.address)
     made.fill(Caller(connection))
     connection.close()
@@ -221,7 +251,7 @@ def test_a_large_answer_is_python_s_and_the_same(both):
 
 
 def test_pulls_and_pushes_take_turns_on_one_connection(both, connect):
-    caller = Caller(connect(both.address))
+    caller = Caller(both.secure.connection(connect, 77))
     version = both.server.model.version
     before = sum(both.server.answerer.durations(methods.PUSH.kind)[0])
     calls = Calls()
@@ -298,23 +328,40 @@ def test_pulls_of_sync_are_python_s(cluster, connect):
     assert not sum(made.servers[0].answerer.durations(methods.PULL.kind)[0])
 
 
-@pytest.fixture
-def linked(alone):
-    """Make connections to the server of `alone`."""
-    pool, made = Pool(alone.address, "", None), []
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def linked(alone, request):
+    """Make connections to the server of `alone`; its listener is in `alone.secure`."""
+    alone.secure, made = Secure(alone.server.handlers(), request.param), []
 
     def link():
-        made.append(pool.connected())
+        made.append(alone.secure.pool.connected())
         return made[-1]
 
     yield link
     for each in made:
         each.close()
-    pool.close()
+    alone.secure.close()
 
 
 def send(link, data):
     link.send([data], len(data), PATIENCE)
+
+
+@pytest.mark.parametrize("role", ["ps", "master", "client"])
+def test_with_certificates_c_answers_workers_alone(alone, role):
+    secure = Secure(alone.server.handlers(), tls=True)
+    other = Pool(secure.pool.address, NAME, AUTHORITY.issue(role))
+    try:
+        before = sum(alone.server.answerer.durations(methods.PULL.kind)[0])
+        pull = pull_of([1])
+        kind = refused(other.begin(methods.PULL, pull, PATIENCE).result)
+        assert kind == pb.NOT_PERMITTED
+        assert sum(alone.server.answerer.durations(methods.PULL.kind)[0]) == before
+        secure.pool.begin(methods.PULL, pull, PATIENCE).result()
+        assert sum(alone.server.answerer.durations(methods.PULL.kind)[0]) == before + 1
+    finally:
+        other.close()
+        secure.close()
 
 
 def whole(frame):
@@ -373,7 +420,7 @@ def test_stopping_ends_connections_that_wait_and_those_that_are_never_idle(alone
     thread = threading.Thread(target=pull_for_ever)
     thread.start()
     until("pulls", lambda: alone.server.pulls.answered > before + 10)
-    alone.served.stop(PATIENCE).wait()
+    alone.secure.served.stop(PATIENCE).wait()
     thread.join(PATIENCE)
     assert stopped.is_set()
     with pytest.raises(BrokenError):

@@ -206,15 +206,6 @@ def test_an_error_of_ours_while_a_push_is_kept_ends_the_server(tmp_path, monkeyp
     assert ended == [True]
 
 
-def test_a_server_whose_rows_expire_leaves_pushes_to_python():
-    spec = model_spec()
-    spec.tables[0].expire_after = 1000
-    twins = Twins(spec)
-    for sequence in range(1, 4):
-        twins.push(push_frame(ONES, sequence=sequence))
-    assert twins.applied_natively == 0
-
-
 def test_where_a_process_is_to_die_at_a_point_the_push_comes_there(tmp_path, monkeypatch):
     monkeypatch.setattr(faults, "_FOLDER", str(tmp_path))
     monkeypatch.setattr(faults, "_PROCESS", "ps-0")

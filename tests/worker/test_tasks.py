@@ -70,7 +70,7 @@ def test_a_task_that_is_read_when_the_one_before_ends_costs_one_call(world):
     assert len(set(seen)) == len(seen) == 50
     # Four reports; the last answer was that nobody has the sixth task before it is free.
     assert world.calls == [methods.REPORT_TASK] * 4
-    assert world.job.leases.held(w(0)).id == first.id
+    assert world.job.members.workers[w(0)].held.id == first.id
 
 
 def test_a_task_that_is_not_read_yet_has_none_leased_after_it(world):
@@ -81,8 +81,8 @@ def test_a_task_that_is_not_read_yet_has_none_leased_after_it(world):
     next(batches)
     world.calls.clear()
     world.tasks.done(first, second)
-    assert world.job.leases.ahead(w(0)) is None
+    assert world.job.members.workers[w(0)].ahead is None
     list(batches)
     third = world.tasks.ahead(second)
-    assert world.job.leases.ahead(w(0)).id == third.id
+    assert world.job.members.workers[w(0)].ahead.id == third.id
     assert world.calls == [methods.REPORT_TASK, methods.GET_TASK]

@@ -15,6 +15,7 @@ from shoal.master.job.members.launcher import Exited
 from shoal.master.job.members.restarts import Restarts
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, WorkerId
+from shoal.master.work.units import Task
 from shoal.proto import shoal_pb2 as pb
 
 
@@ -80,6 +81,13 @@ class WorkerMember:
     left_out: tuple[int, int] = (0, 0)
     """Minibatches that it left out, and their records."""
 
+    held: Task | None = None
+    """The task that it is at."""
+
+    ahead: Task | None = None
+    """The training task that it holds beside that. Nothing of it is pushed before the one at work
+    is reported: of a dead worker's two tasks at most the first is begun."""
+
     last_finished_task: int = 0
     """A second report of this task means that the answer to the first was lost."""
 
@@ -103,6 +111,14 @@ class WorkerMember:
 
     slow_at: str = ""
     """What one of its threads has been at for far longer than usual, in words; "" for nothing."""
+
+    def holds(self, task_id: int) -> Task | None:
+        """The task that it is at, if that has this id."""
+        return self.held if self.held is not None and self.held.id == task_id else None
+
+    def end_task(self) -> None:
+        """It is through with the task that it was at, and goes on to the one beside."""
+        self.held, self.ahead = self.ahead, None
 
     @uses_heard
     def rest(self) -> None:

@@ -27,8 +27,8 @@ def position(job: Job, now: float) -> dict[str, Any]:
     """
     del now  # a checkpoint has a time of its own
     held = {}
-    for worker in job.members.workers:
-        task = job.leases.held(worker)
+    for worker, member in job.members.workers.items():
+        task = member.held
         if task is not None and (span := task.span) is not None and task.kind == pb.TRAIN:
             acknowledged = job.work.done(task)
             held[str(worker)] = asdict(span) | {"task": task.id, "acknowledged": acknowledged}
@@ -227,7 +227,7 @@ def _worker_view(job: Job, member: WorkerMember) -> pb.WorkerView:
         pipeline_depth=member.pipeline[0],
         pipeline_why=member.pipeline[1],
     )
-    if (task := job.leases.held(member.id)) is not None:
+    if (task := member.held) is not None:
         view.task.CopyFrom(replace(task, states=None).to_message())
         view.records_done = job.work.done(task)
     return view

@@ -5,7 +5,7 @@ Owns that reasoning only. servers.py asks the servers, tasks.py decides about th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.master.work.ids import WorkerId
@@ -55,8 +55,24 @@ def sequence_of(push: LastPush | None, incarnation: int) -> int | None:
     return push.sequence if push.incarnation == incarnation else None
 
 
+def certain_head(task: Task, push: AppliedPush | LastPush) -> int:
+    """Head of a task that a server has for certain, whose last push of its worker this is."""
+    if not push.sequence or push.task != task.id:
+        return 0
+    return min(push.records_done, task.records)
+
+
+def possible_head(task: Task, push: AppliedPush | LastPush | None) -> int | None:
+    """Head of a task that a server may have; None if it could not be asked."""
+    if push is None:
+        return None
+    # A feed that shuffles says 0 until it is through: any record may be in a push.
+    touched = push.sequence and push.task == task.id
+    return certain_head(task, push) or (task.records if touched else 0)
+
+
 def applied_heads(
-    task: Task, pushes: Iterable[AppliedPush | None], acknowledged: int
+    task: Task, pushes: Sequence[AppliedPush | None], acknowledged: int
 ) -> tuple[int, int]:
     """Count the records of a dead worker's task that the servers have applied.
 
@@ -66,17 +82,7 @@ def applied_heads(
     Returns the head of the span that all servers have, and the head that at least
     one has, in records.
     """
-    heads = []
-    done_by_any = acknowledged
-    for push in pushes:
-        if push is None:
-            heads.append(acknowledged)
-        elif push.sequence == 0 or push.task != task.id:
-            heads.append(0)
-        else:
-            heads.append(push.records_done)
-            # A feed that shuffles cannot say which records a push was made of, so it
-            # claims none before the end: any of the span may be among them.
-            done_by_any = max(done_by_any, push.records_done or task.records)
+    heads = [acknowledged if push is None else certain_head(task, push) for push in pushes]
+    possible = [possible_head(task, push) or 0 for push in pushes]
     # What was acknowledged is on all servers, whatever they say now.
-    return max(min(heads, default=0), acknowledged), done_by_any
+    return max(min(heads, default=0), acknowledged), max((acknowledged, *possible))

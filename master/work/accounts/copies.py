@@ -21,7 +21,13 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shoal.master.work.accounts.applied import AppliedPush, LastPush, sequence_of
+from shoal.master.work.accounts.applied import (
+    AppliedPush,
+    LastPush,
+    certain_head,
+    possible_head,
+    sequence_of,
+)
 from shoal.master.work.accounts.known_pushes import KnownPushes
 from shoal.master.work.accounts.lease_book import LeaseBook
 from shoal.master.work.accounts.lease_copies import (
@@ -29,19 +35,16 @@ from shoal.master.work.accounts.lease_copies import (
     Difference,
     Lease,
     Piece,
-    certain_head,
     differences_of,
     heads_in,
     in_shards,
     part_of,
-    possible_head,
 )
 from shoal.master.work.accounts.lost_pushes import Incarnation, LostOfServer, LostPushes
 from shoal.master.work.accounts.ranges import minus, union
 from shoal.master.work.accounts.settled import Settled
 from shoal.master.work.accounts.spans import Interval
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.units import Task
 
 
 @dataclass
@@ -74,7 +77,6 @@ class Copies:
         self._retrain = retrain
         self._order = 0
         self._leases = LeaseBook()
-        self._open: dict[int, Lease] = {}
         self._pushes = KnownPushes()
         self._restarts: dict[int, _Restart] = {}
         # How many checkpoints were begun, and by number, how many had been with this one.
@@ -87,22 +89,13 @@ class Copies:
 
     # ------------------------------------------------------------ what is acknowledged
 
-    def begun(self, worker: WorkerId, incarnation: int, task: Task, now: float) -> None:
+    def begun(self, lease: Lease, now: float) -> None:
         """A worker has leased a training task."""
-        if not self._tracks:
-            return
-        assert task.span is not None
-        self._order += 1
-        of_task = task.epoch, task.span, task.trained_before
-        told = self.told(worker, incarnation)
-        lease = Lease(worker, incarnation, task.id, self._order, *of_task, began=now, told=told)
-        self._open[task.id] = lease
-        self._leases.add(lease)
-
-    def progressed(self, task_id: int, done: int) -> None:
-        """All servers have acknowledged the first records of a leased task."""
-        if (lease := self._open.get(task_id)) is not None:
-            lease.acknowledged = max(lease.acknowledged, min(done, len(lease.span)))
+        if self._tracks:
+            self._order += 1
+            lease.order, lease.began = self._order, now
+            lease.told = self.told(lease.worker, lease.incarnation)
+            self._leases.add(lease)
 
     def acknowledged(self, worker: WorkerId, incarnation: int, sequence: int) -> None:
         """All servers have acknowledged a worker's pushes up to this one."""
@@ -117,15 +110,14 @@ class Copies:
         """The last push of a worker that all servers are known to have acknowledged."""
         return self._pushes.told((worker, incarnation))
 
-    def reported(self, task_id: int, done: int, touched: int, now: float) -> list[Piece]:
-        """A lease has ended by its worker's report: so many records are on all servers.
+    def reported(self, lease: Lease, touched: int, now: float) -> list[Piece]:
+        """A lease has ended by its worker's report, and what is acknowledged is on all servers.
 
         touched: head that may be on all of them. Returns what is to be trained again.
         """
-        lease = self._open.pop(task_id, None)
-        if lease is None:
+        if not self._tracks:
             return []
-        self._end(lease, done, now)
+        lease.ended, lease.begun = now, self._begun
         lease.head = max(lease.acknowledged, min(touched, len(lease.span)))
         told = self.told(lease.worker, lease.incarnation)
         lease.last = told if told > lease.told else 0
@@ -141,13 +133,11 @@ class Copies:
         """
         if not self._retrain:
             return []
-        for lease in self._open.values():
+        leases = [lease for lease in self._leases.loose() if lease.ended is None]
+        leases.sort(key=lambda lease: lease.order)
+        for lease in leases:
             self._lose_unmet(lease)
-        return [
-            piece
-            for lease in self._open.values()
-            for piece in lease.take_back(self._servers, self._begun)
-        ]
+        return [piece for lease in leases for piece in lease.take_back(self._servers, self._begun)]
 
     def _lose_unmet(self, lease: Lease) -> None:
         # A worker that has not met a server since its restart has pushed nothing to it since.
@@ -166,32 +156,20 @@ class Copies:
     ) -> list[Piece]:
         """A worker's incarnation is over; what each server has of it last.
 
-        Returns what is to be trained again, beside the rest of its lease.
+        What all of them are known to have of its leases, is acknowledged. Returns what is to be
+        trained again, beside the rest of its lease.
         """
         key = worker, incarnation
         self._pushes.fenced(key, pushes, self._begun)
-        leases = [each for each in self._open.values() if (each.worker, each.incarnation) == key]
-        for lease in leases:
-            del self._open[lease.task]
-            heads = [possible_head(lease, push) for push in pushes]
-            known = [lease.acknowledged if head is None else head for head in heads]
-            # As applied_heads: what was acknowledged counts, whatever the servers say now, and so
-            # does what all of them have, if it is known which records that is.
-            common = [
-                lease.acknowledged if push is None else certain_head(lease, push) for push in pushes
-            ]
-            self._end(lease, min(common, default=0), now)
+        pieces = []
+        for lease in self._leases.open(key):
+            lease.ended, lease.begun = now, self._begun
             lease.head = lease.acknowledged
-            lease.heads = {
-                server: head
-                for server, head in enumerate(heads)
-                if head is None or known[server] != lease.head
-            }
-        return [piece for lease in leases for piece in self._taken_back(lease)]
-
-    def _end(self, lease: Lease, done: int, now: float) -> None:
-        lease.acknowledged = max(lease.acknowledged, min(done, len(lease.span)))
-        lease.ended, lease.begun = now, self._begun
+            heads = enumerate(possible_head(lease.task, push) for push in pushes)
+            lease.heads = {server: head for server, head in heads if head != lease.head}
+            lease.differ(len(pushes))
+            pieces += self._taken_back(lease)
+        return pieces
 
     # ------------------------------------------------------------ what servers have
 
@@ -250,7 +228,7 @@ class Copies:
         pieces = []
         for lease in self._leases.changing(key):
             had = self._reached(lease, told, server)
-            if told.task == lease.task and not told.records_done:
+            if told.task == lease.task.id and not told.records_done:
                 had = len(lease.span)  # which records the pushes were made of is not known
             reached = self._reached(lease, has, server)
             lease.lose(server, ((reached, had),), restart.since)
@@ -270,8 +248,8 @@ class Copies:
         if push is None or not has:
             return 0
         key = lease.worker, lease.incarnation
-        if push.task == lease.task:
-            return certain_head(lease, push)
+        if push.task == lease.task.id:
+            return certain_head(lease.task, push)
         later = self._leases.order_of(key, push.task) > lease.order
         return lease.head_at(server) if later else 0
 
@@ -326,6 +304,9 @@ class Copies:
 
         present: those that are not absent, by index. The others begin anew when they are back.
         """
+        for lease in self._leases.loose():
+            if lease.heads or lease.losses or lease.takings:
+                lease.servers = lease.servers or self._servers
         self._servers = servers
         self._pushes.have_servers(servers)
         self._restarts = {at: each for at, each in self._restarts.items() if at in present}
@@ -346,7 +327,7 @@ class Copies:
             there, counted = in_shards(lease, heads_in(lease, last, self._reached), before)
             for kind, ranges in (("trained", counted), ("touched", minus(union(*there), counted))):
                 found += [
-                    Interval(kind, lease.epoch, part_of(lease.span, start, end))
+                    Interval(kind, lease.task.epoch, part_of(lease.span, start, end))
                     for start, end in ranges
                 ]
         return found
@@ -359,8 +340,8 @@ class Copies:
         for push in pushes:
             key = push.worker, push.incarnation
             order = self._leases.order_of(key, push.task)
-            for lease in self._open.values():
-                if (lease.worker, lease.incarnation) == key and lease.order < order:
+            for lease in self._leases.open(key):
+                if lease.order < order:
                     return lease
         return None
 
@@ -383,7 +364,6 @@ class Copies:
         if not shards:
             self._servers, self._foreign = servers, 0
             self._leases.clear()
-            self._open = {}
             self._pushes.resumed(self.lost, same_servers=same_servers)
             self._settled.begin(in_model)
             return
@@ -392,7 +372,6 @@ class Copies:
             self._leases.clear()
         else:
             self._cut(shards, before, now)
-        self._open = {}
         if not same_servers:
             # No push counts as applied there: what the new servers have, these leases do not say.
             # What older checkpoints have is not known any more.

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from shoal.master.work.accounts.lease_copies import Lease
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.units import Span
+from shoal.master.work.units import Span, Task
+from shoal.proto import shoal_pb2 as pb
 
 PACKED_TOGETHER = 512
 """Leases: enough for columns that are compressed well, and few enough to be looked through."""
@@ -52,13 +53,10 @@ class _Pack:
             span = Span(self.sources[source], start, end)
             records = end - start
             lease = Lease(
+                Task(task, pb.TRAIN, span, epoch, trained_before=before),
                 WorkerId(worker),
                 incarnation,
-                task,
                 order,
-                epoch,
-                span,
-                before,
                 began=times[0][index],
                 ended=times[1][index],
                 last=last,
@@ -93,13 +91,13 @@ def _columns(leases: Sequence[Lease], sources: Sequence[str]) -> bytes:
         (
             lease.worker.index,
             lease.incarnation,
-            lease.task,
+            lease.task.id,
             lease.order,
-            lease.epoch,
+            lease.task.epoch,
             sources.index(lease.span.source),
             lease.span.start,
             lease.span.end,
-            lease.before,
+            lease.task.trained_before,
             lease.last,
         )
         for lease in leases
@@ -121,7 +119,7 @@ class LeaseBook:
 
     def add(self, lease: Lease) -> None:
         """A lease begins."""
-        self._loose.setdefault((lease.worker, lease.incarnation), {})[lease.task] = lease
+        self._loose.setdefault((lease.worker, lease.incarnation), {})[lease.task.id] = lease
 
     def ended(self, lease: Lease) -> None:
         """A lease has ended, and is not changed any more but through `changing`."""
@@ -140,7 +138,7 @@ class LeaseBook:
         for lease in leases:
             key = lease.worker, lease.incarnation
             held = self._loose[key]
-            del held[lease.task]
+            del held[lease.task.id]
             if not held:
                 del self._loose[key]
         self._sought = None
@@ -148,6 +146,10 @@ class LeaseBook:
     def holds(self, key: Key) -> bool:
         """True if a lease of this worker is not packed."""
         return key in self._loose
+
+    def open(self, key: Key) -> list[Lease]:
+        """Return those that a worker holds, in the order in which they began."""
+        return [each for each in self._loose.get(key, {}).values() if each.ended is None]
 
     def loose(self) -> Iterator[Lease]:
         """The leases that are not packed: open ones, or lacked in part by some server."""

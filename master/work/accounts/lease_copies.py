@@ -1,4 +1,4 @@
-"""A training task as one worker had it, and what each server has of it.
+"""A training task as one worker holds or held it, and what each server has of it.
 
 Owns the arithmetic of one lease: what counts, what a server has, lacks, or has once more. What
 becomes known of leases, and from whom, is copies.py's. No I/O, no clock.
@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shoal.master.work.accounts.applied import AppliedPush, LastPush
+from shoal.master.work.accounts.applied import LastPush, possible_head
 from shoal.master.work.accounts.ranges import Ranges, minus, overlap, union
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.units import Span
+from shoal.master.work.units import Span, Task
 
 UNKNOWN = -1
 """In the place of a push's sequence number."""
@@ -24,29 +24,26 @@ _NONE: Mapping[int, int | None] = {}
 
 @dataclass(slots=True)
 class Lease:
-    """A training task as one worker had it. Heads and ranges are records of its span, from 0.
+    """A training task as a worker holds or held it. Heads and ranges are of its records, from 0.
 
-    order: rises from lease to lease. before: head of the span that earlier leases had trained
-        in part. began, ended: when, in the job's seconds; ended is None while the worker holds
-        it. told: the worker's last push before it, by sequence, or an earlier one. last: the
-        worker's last push of it; 0 if it made none, as a feed may leave no record; UNKNOWN.
-        begun: how many checkpoints had been begun when it ended.
+    order: rises from lease to lease. began, ended: when, in the job's seconds; ended is None while
+        the worker holds it. told: the worker's last push before it, by sequence, or an earlier
+        one. last: the worker's last push of it; 0 if it made none, as a feed may leave no record;
+        UNKNOWN. begun: how many checkpoints had been begun when it ended.
     acknowledged: head that counts as trained. head: that the servers have, which is more where
         only some records of a push are known; heads: of servers that differ; None where a server
         could not be asked.
     losses: what servers have no more, each with its server and since when. takings: what does not
         count any more, as it is trained again, each since when. That is so many checkpoints had
         been begun: one that was begun later lacks it, too, and an earlier one has it.
+    servers: of how many the servers are that differ, once the job has others; until then 0.
     """
 
+    task: Task
     worker: WorkerId
     incarnation: int
-    task: int
-    order: int
-    epoch: int
-    span: Span
-    before: int
-    began: float
+    order: int = 0
+    began: float = 0.0
     ended: float | None = None
     told: int = 0
     last: int = UNKNOWN
@@ -56,6 +53,13 @@ class Lease:
     heads: Mapping[int, int | None] = field(default_factory=lambda: _NONE)
     losses: tuple[tuple[int, int, Ranges], ...] = ()
     takings: tuple[tuple[int, Ranges], ...] = ()
+    servers: int = 0
+
+    @property
+    def span(self) -> Span:
+        """The records of the task."""
+        assert self.task.span is not None
+        return self.task.span
 
     @property
     def whole(self) -> bool:
@@ -113,6 +117,11 @@ class Lease:
         lost = minus(union(ranges), self.lost(server))
         if lost:
             self.losses = (*self.losses, (since, server, lost))
+            self.differ(server + 1)
+
+    def differ(self, servers: int) -> None:
+        """Refer to so many servers, at least, where it already refers to others than there are."""
+        self.servers = self.servers and max(self.servers, servers)
 
     def take_back(self, servers: int, since: int) -> list[Piece]:
         """Stop counting the records that at least one of the servers lacks; return their pieces."""
@@ -123,9 +132,9 @@ class Lease:
         pieces = []
         for elsewhere, ranges in ((True, overlap(missing, there)), (False, minus(missing, there))):
             for start, end in ranges:
-                repeated = max(0, min(end, self.before) - start)
+                repeated = max(0, min(end, self.task.trained_before) - start)
                 span = part_of(self.span, start, end)
-                pieces.append(Piece(self.epoch, span, repeated, elsewhere))
+                pieces.append(Piece(self.task.epoch, span, repeated, elsewhere))
         return pieces
 
     def only(self, heads: Sequence[Head], before: float, now: float) -> None:
@@ -146,6 +155,7 @@ class Lease:
             self.head = self.acknowledged
         there = (max(head.possible, had[server]) for server, head in enumerate(heads))
         self.heads = {server: each for server, each in enumerate(there) if each != self.head}
+        self.differ(len(heads))
         for since, _, lost in self.losses:
             self._take_back(since, overlap(self.counted, lost))
         # What nobody has lost and is not in this checkpoint, is in no older one.
@@ -203,22 +213,6 @@ class Difference:
     ended: float
 
 
-def certain_head(lease: Lease, push: AppliedPush | LastPush) -> int:
-    """Head of a lease that a server has for certain, whose last push of its worker this is."""
-    if not push.sequence or push.task != lease.task:
-        return 0
-    return min(push.records_done, len(lease.span))
-
-
-def possible_head(lease: Lease, push: AppliedPush | None) -> int | None:
-    """Head of a lease that a server may have; None if it could not be asked."""
-    if push is None:
-        return None
-    # A feed that shuffles says 0 until it is through: any record may be in a push.
-    touched = push.sequence and push.task == lease.task
-    return certain_head(lease, push) or (len(lease.span) if touched else 0)
-
-
 def heads_in(
     lease: Lease,
     shards: Sequence[Mapping[WorkerId, LastPush]],
@@ -234,8 +228,7 @@ def heads_in(
         push = shard.get(lease.worker)
         certain = head = reached(lease, push, server)
         if push is not None and push.incarnation == lease.incarnation and not head:
-            last = AppliedPush(push.sequence, push.task, push.records_done)
-            head = possible_head(lease, last) or 0
+            head = possible_head(lease.task, push) or 0
         heads.append(Head(certain, head))
     return heads
 
@@ -261,8 +254,11 @@ def part_of(span: Span, start: int, end: int) -> Span:
 
 
 def differences_of(lease: Lease, servers: int) -> Iterator[Difference]:
-    """Iterate over the records of a lease that a server has more or less often than they count."""
-    counted = lease.counted
+    """Iterate over the records of a lease that a server has more or less often than they count.
+
+    servers: of the job now. Rows that have moved since are as they were where they were.
+    """
+    counted, servers = lease.counted, lease.servers or servers
     same = lease.ended is None or lease.head == lease.acknowledged
     if same and not lease.losses and not lease.heads and not lease.takings:
         return
@@ -272,5 +268,5 @@ def differences_of(lease: Lease, servers: int) -> Iterator[Difference]:
         for kind, ranges in (("lost", minus(counted, there)), ("repeated", minus(there, counted))):
             for start, end in ranges:
                 span = part_of(lease.span, start, end)
-                who = lease.worker, lease.incarnation, lease.epoch
+                who = lease.worker, lease.incarnation, lease.task.epoch
                 yield Difference(kind, server, servers, *who, span, lease.began, ended)

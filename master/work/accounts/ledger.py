@@ -78,9 +78,9 @@ class Account:
         self._failed += len(span)
         self.given_up.append(Interval("failed", epoch, span))
 
-    def left_undone(self, span: Span) -> None:
-        """The job ends by a task, of which these records are not trained."""
-        self._failed += len(span)
+    def left_undone(self, records: int) -> None:
+        """The job ends by a task, of which so many records are not trained."""
+        self._failed += records
 
     def lost(self, piece: Piece) -> bool:
         """These records counted as trained, and will be trained again.

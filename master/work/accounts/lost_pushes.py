@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
+from shoal.master.work.accounts.ranges import Ranges, length, union
 from shoal.master.work.ids import WorkerId
 
 Incarnation = tuple[WorkerId, int]
@@ -18,9 +19,6 @@ Incarnation = tuple[WorkerId, int]
 
 SUM = -1
 """In an incarnation's place: all that are told apart no more, whose pushes are numbered through."""
-
-Range = tuple[int, int]
-"""Pushes of an incarnation of a worker: after the first number, up to the second."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,13 @@ class LostPushes:
 class LostOfServer:
     """The pushes that all incarnations of one server have lost."""
 
-    _ranges: dict[Incarnation, list[Range]] = field(default_factory=dict)
+    _ranges: dict[Incarnation, Ranges] = field(default_factory=dict)  # as `after` and `upto`
     _closed: int = 0  # of incarnations that nobody can name again
 
     @property
     def count(self) -> int:
         """Count the lost pushes."""
-        return self._closed + sum(_length(ranges) for ranges in self._ranges.values())
+        return self._closed + sum(length(ranges) for ranges in self._ranges.values())
 
     def has(self, of: Incarnation) -> bool:
         """True if the server has lost any push of this incarnation."""
@@ -54,35 +52,21 @@ class LostOfServer:
 
         Returns by how many the sum grows: all of them, and what it had lost beyond.
         """
-        ranges = self._ranges.pop(of, [])
-        if lost := _length(ranges):
+        ranges = self._ranges.pop(of, ())
+        if lost := length(ranges):
             key = of[0], SUM
-            self._ranges[key] = [(0, _length(self._ranges.get(key, ())) + lost)]
-        return _length(_union([*ranges, (0, pushes)]))
+            self._ranges[key] = ((0, length(self._ranges.get(key, ())) + lost),)
+        return length(union(ranges, [(0, pushes)]))
 
     def close(self, known: Container[Incarnation]) -> None:
         """Only these may be named from now on; of all others the number is kept."""
         for of in [each for each in self._ranges if each not in known]:
-            self._closed += _length(self._ranges.pop(of))
+            self._closed += length(self._ranges.pop(of))
 
     def add(self, lost: Iterable[LostPushes]) -> int:
         """Count these; returns how many were not counted before."""
         before = self.count
         for each in lost:
             key = each.worker, each.incarnation
-            self._ranges[key] = _union([*self._ranges.get(key, ()), (each.after, each.upto)])
+            self._ranges[key] = union(self._ranges.get(key, ()), [(each.after, each.upto)])
         return self.count - before
-
-
-def _union(ranges: Iterable[Range]) -> list[Range]:
-    joined: list[Range] = []
-    for after, upto in sorted(ranges):
-        if joined and after <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(upto, joined[-1][1])
-        elif upto > after:
-            joined.append((after, upto))
-    return joined
-
-
-def _length(ranges: Iterable[Range]) -> int:
-    return sum(upto - after for after, upto in ranges)

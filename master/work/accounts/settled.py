@@ -70,7 +70,7 @@ class Settled:
         for lease in leases:
             self.differences += differences_of(lease, servers)
             at = lease.span.start
-            counted = added.setdefault((lease.epoch, lease.span.source), array("q"))
+            counted = added.setdefault((lease.task.epoch, lease.span.source), array("q"))
             for start, end in lease.counted:
                 counted.extend((at + start, at + end))
             for server in range(servers):

@@ -2,7 +2,7 @@
 
 Owns the way of each record through the epochs: leases a task, and queues the rest of it when a
 worker dies. epochs.py cuts epochs into spans, ledger.py counts the records that are settled,
-leases.py knows which worker holds a task, and worker_lifecycle.py decides when a worker is dead.
+lease_copies.py has the record of a lease, and worker_lifecycle.py decides when a worker is dead.
 No I/O and no clock.
 
 Each step changes queues and ledger, and `TaskBoard.check` compares the two.
@@ -12,25 +12,20 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shoal.master.work.accounts.lease_copies import Piece
+from shoal.master.work.accounts.lease_copies import Lease, Piece, part_of
 from shoal.master.work.accounts.ledger import Account, Ledger
 from shoal.master.work.accounts.spans import Coverage, Interval
+from shoal.master.work.ids import WorkerId
 from shoal.master.work.tasks import poison
 from shoal.master.work.tasks.epochs import Epochs, Order, Spans
 from shoal.master.work.tasks.training_queue import TrainingQueue
 from shoal.master.work.units import ANYBODY, Requester, Source, Span, Task, TaskIds, pick
 from shoal.proto import shoal_pb2 as pb
-
-
-@dataclass
-class _Lease:
-    task: Task
-    done: int = 0  # head of the span that every server has acknowledged
 
 
 class TaskBoard:
@@ -47,7 +42,7 @@ class TaskBoard:
     - `_lost`: counted as trained, until a server lost it. Given out also after `stop`.
     - `_requeued`: left by a worker that died or failed.
     - `_queue`: never given out.
-    - `_leases`: held by a worker. A head of the task may be settled already (`_Lease.done`).
+    - `_leases`: held by a worker. A head of the task may be settled already (`Lease.acknowledged`).
 
     Settled records are in `_account`. `_bad` has the records given up in every epoch, by source.
     """
@@ -85,7 +80,7 @@ class TaskBoard:
         self._requeued: deque[Task] = deque()
         self._queue = TrainingQueue()
         self._lost: deque[Task] = deque()
-        self._leases: dict[int, _Lease] = {}
+        self._leases: dict[int, Lease] = {}
         self._account = Account()
         self._bad: defaultdict[str, set[int]] = defaultdict(set)
         self.tasks_total = self._epochs.tasks
@@ -247,20 +242,20 @@ class TaskBoard:
         if task is None:
             return None
         assert task.span is not None
-        self._leases[task.id] = _Lease(task)
-        return replace(task, windows=self._epochs.windows.of(task.span))
+        self._leases[task.id] = Lease(task, WorkerId(requester.worker), requester.incarnation)
+        windows = self._epochs.windows.of(task.span)
+        return replace(task, windows=windows) if windows else task
 
     def _next(self, requester: Requester) -> Task | None:
         if self._epoch_given_out:
             self._open_epoch(self.epoch + 1)
         return pick(self._requeued, requester) or self._queue.take(requester)
 
-    def _credit(self, lease: _Lease, done: int) -> None:
+    def _credit(self, lease: Lease, done: int) -> None:
         done = min(done, lease.task.records)
-        if done <= lease.done:
-            return
-        self._account.trained(lease.task, lease.done, done)
-        lease.done = done
+        if done > lease.acknowledged:
+            self._account.trained(lease.task, lease.acknowledged, done)
+            lease.acknowledged = done
 
     def progress(self, task_id: int, done: int) -> None:
         """Every server has acknowledged the first `done` records of a leased task.
@@ -269,9 +264,9 @@ class TaskBoard:
         """
         self._credit(self._leases[task_id], done)
 
-    def done(self, task_id: int) -> int:
-        """Records acknowledged of a leased task. Raises KeyError if not leased."""
-        return self._leases[task_id].done
+    def lease(self, task_id: int) -> Lease:
+        """The lease of a task. Raises KeyError if not leased."""
+        return self._leases[task_id]
 
     def complete(self, task_id: int) -> None:
         """All of a leased task is trained. Raises KeyError if not leased."""
@@ -279,56 +274,43 @@ class TaskBoard:
         self._credit(lease, lease.task.records)
         self.tasks_done += 1
 
-    def _take_back(self, task_id: int, done_by_all: int, done_by_any: int) -> Task | None:
-        """Take a task from its worker; what is left of it, None if nothing is.
-
-        done_by_all: head of the span whose gradients every server has applied.
-        done_by_any: head whose gradients at least one server has applied.
-
-        Raises KeyError if not leased.
-        """
+    def _take_back(self, task_id: int, touched: int) -> Task | None:
+        """Take a task from its worker; what is left of it, None if nothing is."""
         lease = self._leases.pop(task_id)
-        self._credit(lease, done_by_all)
-        task, done = lease.task, lease.done
+        task, done = lease.task, lease.acknowledged
         if done >= task.records:
             self.tasks_done += 1
             return None
-        assert task.span is not None
-        touched = min(max(task.trained_before, done_by_any), task.records)
-        rest = Span(task.span.source, task.span.start + done, task.span.end)
+        touched = min(max(task.trained_before, touched), task.records)
+        rest = part_of(lease.span, done, task.records)
         return poison.piece(replace(task, trained_before=touched), rest)
 
-    def give_back(self, task_id: int, done_by_all: int, done_by_any: int) -> None:
-        """Take a task from a dead worker, and queue what is left of it.
+    def give_back(self, task_id: int, touched: int) -> None:
+        """Take a task from a dead worker, and queue what is not acknowledged of it.
 
-        done_by_all: head of the span whose gradients every server has applied.
-        done_by_any: head whose gradients at least one server has applied.
+        touched: head of the span whose gradients at least one server has applied.
 
         Raises KeyError if not leased.
         """
-        if (rest := self._take_back(task_id, done_by_all, done_by_any)) is not None:
+        if (rest := self._take_back(task_id, touched)) is not None:
             self._requeue([rest], first=False)
 
     def retry(
-        self,
-        task_id: int,
-        done_by_all: int,
-        done_by_any: int,
-        judge: Callable[[Task, Span], Sequence[Task]],
+        self, task_id: int, touched: int, judge: Callable[[Task, Span], Sequence[Task]]
     ) -> Task | None:
         """Take a failed task back, as `give_back` does. judge: returns the tasks to give out again.
 
         Returns the task that is given up, which counts as failed, if `judge` returns none.
         """
         task = self._leases[task_id].task
-        rest = self._take_back(task_id, done_by_all, done_by_any)
+        rest = self._take_back(task_id, touched)
         if rest is None or rest.span is None:
             return None
         if self._stopped and not task.again:
             self._requeue([rest], first=True)
             return None
         # By the lease's own span: whether it came further is among what is judged.
-        whole = replace(task, trained_before=max(task.trained_before, done_by_any))
+        whole = replace(task, trained_before=max(task.trained_before, touched))
         pieces = judge(whole, rest.span)
         if not pieces:
             self._account.failed(rest.epoch, rest.span)
@@ -409,9 +391,7 @@ class TaskBoard:
     def fail(self, task_id: int) -> None:
         """Give up what is left of a leased task. Raises KeyError if not leased."""
         lease = self._leases.pop(task_id)
-        span = lease.task.span
-        assert span is not None
-        self._account.left_undone(replace(span, start=span.start + lease.done))
+        self._account.left_undone(lease.task.records - lease.acknowledged)
 
     def ledger(self) -> Ledger:
         """The counts of this moment."""
@@ -434,7 +414,7 @@ class TaskBoard:
         tasks = (*self._lost, *self._requeued, *self._queue)
         assert waiting == sum(task.records for task in tasks)
         assert len(self._queue) == len(list(self._queue))
-        leased = sum(lease.task.records - lease.done for lease in self._leases.values())
+        leased = sum(lease.task.records - lease.acknowledged for lease in self._leases.values())
         opened = sum(self._epochs.size(epoch)[1] for epoch in range(self.epoch + 1))
         unopened = self._epochs.records - opened
         assert self.ledger().pending == waiting + leased + unopened

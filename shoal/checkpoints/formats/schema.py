@@ -132,16 +132,38 @@ class RemovedCounts(TypedDict):
 
 
 @exact
+class PlanningState(TypedDict):
+    """The plan of a large table's sweep, while it is made (ps/forgetting/planning.py).
+
+    table: its position. step: of its beginning. cut: what was last used before this step has
+    expired. slices: of the table. there: counted ids and rows as it began. whole: the counts are of
+    all that had expired then; or of what was used since. counts: of counted ids and of rows, by
+    the last use and by their order.
+    """
+
+    table: Count
+    step: Count
+    cut: Count
+    slices: Positive
+    there: Annotated[list[Count], Field(min_length=2, max_length=2)]
+    whole: bool
+    counts: Annotated[list[list[list[Count]]], Field(min_length=2, max_length=2)]
+
+
+@exact
 class LifecycleState(TypedDict):
     """The sweeps of a server's tables, as ps/model/lifecycle.py has them.
 
     plan: of the sweep that is under way, a message, base64; None for none. part: of it, the next.
+    next: the step behind which that is due. planning: the plan that is being made.
     owing: a part is to be done before the next push. removed: of each table.
     """
 
     clock: ClockState
     plan: str | None
     part: Count
+    next: NotRequired[Count]
+    planning: NotRequired[PlanningState | None]
     owing: bool
     removed: list[RemovedCounts]
 
@@ -306,6 +328,11 @@ def _check_lifecycle(lifecycle: LifecycleState, tables: int) -> None:
         }
         if plan.table >= tables or lifecycle["part"] >= plan.parts or lengths - {0, USE_CLASSES}:
             raise SchemaError("lifecycle.plan: of no sweep of this model")
+
+    if (planning := lifecycle.get("planning")) is not None:
+        lengths = {len(each) for each in planning["counts"]}
+        if planning["table"] not in {line["table"] for line in lines} or len(lengths) != 1:
+            raise SchemaError("lifecycle.planning: of no sweep of this model")
 
 
 def _check_pages(field: str, file: PagedFile, rows: int | None) -> None:

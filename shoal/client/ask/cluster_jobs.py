@@ -105,7 +105,7 @@ class ClusterJob(RunningJob):
 
     # ------------------------------------------------------------ its master
 
-    def _check_runs(self) -> None:
+    def _connected(self, deadline: float, patience: float) -> AbstractContextManager[Connection]:
         pod = self.handle.master_pod()
         if pod is None or pod.status.phase != RUNNING:
             self.handle.job()  # says so if there is no such job
@@ -114,11 +114,6 @@ class ClusterJob(RunningJob):
                 + (f": its pod is {pod.status.phase}" if pod is not None else "")
                 + f"; see shoal status {self.name}"
             )
-
-    def _connected(self, deadline: float, patience: float) -> AbstractContextManager[Connection]:
-        pod = self.handle.master_pod()
-        if pod is None or pod.status.phase != RUNNING:
-            raise UserError("the master has no running pod")
         token, identity = self.handle.credentials()
         return self.handle.master(pod.metadata.name, token, identity, deadline, patience)
 

@@ -143,15 +143,13 @@ class LocalJob(RunningJob):
 
     # ------------------------------------------------------------ its master
 
-    def _check_runs(self) -> None:
-        if (state := self.state()) != "running" or self.folder.master_address() is None:
-            ended = f"was killed{self.way_on()}" if state == "killed" else f"has ended: {state}"
-            raise UserError(f"job {self.name} does not run: it {ended}")
-
     def _connected(self, deadline: float, patience: float) -> AbstractContextManager[Connection]:
         from shoal.client.ask.asking import connection_to
 
         del patience  # it is tried once for each call
+        if (state := self.state()) != "running":
+            ended = f"was killed{self.way_on()}" if state == "killed" else f"has ended: {state}"
+            raise UserError(f"job {self.name} does not run: it {ended}")
         if (address := self.folder.master_address()) is None:
             raise UserError("the master has not started yet")
         config = JobConfig.load(self.folder.config)

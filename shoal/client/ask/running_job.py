@@ -103,10 +103,6 @@ class RunningJob(ABC):
     # ------------------------------------------------------------ its master
 
     @abstractmethod
-    def _check_runs(self) -> None:
-        """Raises UserError if the job's master does not run."""
-
-    @abstractmethod
     def _connected(self, deadline: float, patience: float) -> AbstractContextManager[Connection]:
         """A connection to the job's master. Raises UserError if there is none to connect to."""
 
@@ -125,7 +121,6 @@ class RunningJob(ABC):
         """
         from shoal.proto.errors import CallError
 
-        self._check_runs()
         try:
             with self._connected(deadline, patience) as connection:
                 yield connection

@@ -142,10 +142,12 @@ class _Expected:
         """The server that holds each row, int64 [rows]."""
         return owners(self.table, self.ids, servers)
 
-    def train(self, part: Part, times: Mapping[str, Int64]) -> None:
-        """Count the records of a job. times: of each source, how often, int64 [records]."""
+    def train(self, part: Part, times: Mapping[str, tuple[Int64, Int64]]) -> None:
+        """Count the records of a job. times: of each source, at least and at most (see _times)."""
         for source in part.sources:
-            self._add(source.name, slice(None), times[source.name], self.least, self.most)
+            least, most = times[source.name]
+            self._add(source.name, slice(None), least, self.least)
+            self._add(source.name, slice(None), most, self.most)
         for each in part.audit["ranges"]:
             self.apply(each, moved=part.moved)
 
@@ -248,25 +250,36 @@ def compare(
     return Comparison(counts, sizes["repeated"], sizes["lost"], wrong)
 
 
-def _times(part: Part, found: Mapping[int, float], wrong: list[str]) -> dict[str, Int64]:
-    """The times that the records of each source had to be trained, int64 [records].
+def _times(
+    part: Part, found: Mapping[int, float], wrong: list[str]
+) -> dict[str, tuple[Int64, Int64]]:
+    """The times that the records of each source had to be trained, at least and at most.
 
-    If a rule stopped a job, its rows tell which records it trained, and its audit how many. So the
-    other tables are compared with the records' own.
+    Of each: int64 [records]. If a rule stopped a job, its rows tell which records it trained, and
+    its audit how many. So the other tables are compared with the records' own. After a move it is
+    not known which records of a range were repeated: a row may have them as its last epoch.
     """
-    times = {each.name: np.full(len(each.records), part.epochs, np.int64) for each in part.sources}
     if not part.stopped:
-        return times
+        every = {each.name: np.full(len(each.records), part.epochs) for each in part.sources}
+        return {name: (times, times) for name, times in every.items()}
     by_audit = _Expected(RECORDS_TABLE, [part])
     for each in part.audit["ranges"]:
-        by_audit.apply(each, moved=False)
-    more = dict(zip(by_audit.ids.tolist(), by_audit.least.tolist(), strict=True))
+        by_audit.apply(each, moved=part.moved)
+    times = {}
     for source in part.sources:
-        own = np.array([found.get(i, 0) - more[i] for i in source.records.tolist()])
-        times[source.name] = np.clip(own, 0, part.epochs).astype(np.int64)
+        own = np.array([found.get(i, 0) for i in source.records.tolist()]).astype(np.int64)
+        more = np.searchsorted(by_audit.ids, source.records)
+        least, most = own - by_audit.most[more], own - by_audit.least[more]
+        # A record that was repeated was trained before.
+        least = np.minimum(np.maximum(least, own > 0), most)
+        times[source.name] = np.clip(least, 0, part.epochs), np.clip(most, 0, part.epochs)
     told = sum(part.audit["records"][name] for name in ("once", "more"))
-    if (trained := sum(int(each.sum()) for each in times.values())) != told:
-        wrong.append(f"by the rows {trained:,} records were trained, by the audit {told:,}")
+    trained = [sum(int(each[i].sum()) for each in times.values()) for i in (0, 1)]
+    if not trained[0] <= told <= trained[1]:
+        wrong.append(
+            f"by the rows {span_of(trained[0], trained[1])} records were trained, "
+            f"by the audit {told:,}"
+        )
     return times
 
 

@@ -43,7 +43,7 @@ def test_it_goes_on_with_it_once_the_one_before_is_reported():
         report(job, w(0), second)
     report(job, w(0), first)
     assert job.on(TaskAheadWanted(w(0), 0, first.id), 1.0) == Finished()
-    assert job.leases.held(w(0)) == take(job, w(0)) == second
+    assert job.members.workers[w(0)].held == take(job, w(0)) == second
     job.heartbeat(w(0), 0, heartbeat(second.id, 5), 1.0)
     assert job.work.ledger.trained_once == 15
     third = ahead(job, w(0), second)
@@ -75,7 +75,7 @@ def test_the_last_tasks_go_to_who_is_free_first():
     second = ahead(job, w(0), first)
     take(job, w(1))
     # One task is left, for two workers.
-    assert job.on(TaskAheadWanted(w(1), 0, job.leases.held(w(1)).id), 1.0) == Finished()
+    assert job.on(TaskAheadWanted(w(1), 0, job.members.workers[w(1)].held.id), 1.0) == Finished()
     report(job, w(0), first)
     assert job.on(TaskAheadWanted(w(0), 0, second.id), 1.0) == Finished()
 
@@ -117,13 +117,15 @@ def test_an_error_at_the_task_at_work_leaves_the_one_ahead_to_the_same_worker():
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     report(job, w(0), first, Failure(pb.INTERNAL, "oops", ""))
-    assert job.leases.held(w(0)) == first  # until it is fenced: the worker is taken for dead
+    assert (
+        job.members.workers[w(0)].held == first
+    )  # until it is fenced: the worker is taken for dead
     job = begun(FOUR, workers="1", max_bad_records=40)
     first = take(job, w(0))
     second = ahead(job, w(0), first)
     report(job, w(0), first, Failure(pb.USER_CODE, "oops", "", first.span))
     assert job.phases.phase == Phase.TRAINING
-    assert job.leases.held(w(0)) == take(job, w(0)) == second
+    assert job.members.workers[w(0)].held == take(job, w(0)) == second
 
 
 def report_and_ask(job, worker, task, held):
@@ -134,9 +136,12 @@ def test_the_one_after_is_leased_with_the_report_as_by_a_call_of_its_own():
     apart, together = begun(FOUR, workers="1"), begun(FOUR, workers="1")
     for job in (apart, together):
         ahead(job, w(0), take(job, w(0)))
-    while (first := apart.leases.held(w(0))) is not None:
-        second = apart.leases.ahead(w(0))
-        assert (together.leases.held(w(0)), together.leases.ahead(w(0))) == (first, second)
+    while (first := apart.members.workers[w(0)].held) is not None:
+        second = apart.members.workers[w(0)].ahead
+        assert (together.members.workers[w(0)].held, together.members.workers[w(0)].ahead) == (
+            first,
+            second,
+        )
         report(apart, w(0), first)
         if second is None:
             report(together, w(0), first)
@@ -156,6 +161,6 @@ def test_a_report_that_is_refused_leases_nothing():
     second = ahead(job, w(0), first)
     with pytest.raises(WireError, match="does not hold"):
         report_and_ask(job, w(0), second, second)
-    assert (job.leases.held(w(0)), job.leases.ahead(w(0))) == (first, second)
+    assert (job.members.workers[w(0)].held, job.members.workers[w(0)].ahead) == (first, second)
     report(job, w(0), first)
-    assert job.leases.ahead(w(0)) is None  # nothing was asked for
+    assert job.members.workers[w(0)].ahead is None  # nothing was asked for

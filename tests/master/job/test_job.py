@@ -243,6 +243,17 @@ def test_a_clock_that_is_in_doubt_is_a_message_and_so_is_its_end():
     ]
 
 
+def test_slow_tls_is_a_message_once_whichever_server_tells_it():
+    job = begun(TRAINING, servers="2")
+    why = "Python's ssl has OpenSSL 4.0.0, not OpenSSL 3"
+    for server, said in ((0, ""), (1, why), (0, why), (1, why)):
+        note_status(ServerId(server), pb.ServerStatus(slow_tls=said), job, 1.0)
+    told = [each for each in job.record.messages if "Python's ssl" in each]
+    assert len(told) == 1
+    assert "ps-1: warning: calls with certificates go through Python's ssl, slower: " in told[0]
+    assert why in told[0]
+
+
 def test_evaluation_goes_before_training_and_once_per_task():
     job = begun(WITH_VALIDATION, validation_data="v", evaluation_steps=5, workers="2")
     finish_next(job, w(0), Done(), version=6)

@@ -39,7 +39,7 @@ def test_a_course_ends_where_the_job_does(seed):
     }
     assert sum(member.deaths for member in members) > 0
     for member in world.job.members.workers.values():
-        held = world.job.leases.held(member.id)
+        held = world.job.members.workers[member.id].held
         assert processes[str(member.id)]["task"] == (held.id if held else 0)
     told = [line["message"] for line in lines if "message" in line]
     assert len(told) == len(set(told))

@@ -100,11 +100,11 @@ def test_none_is_leased_with_a_report_either(tmp_path):
     master = Master(tmp_path)
     report = pb.ReportTaskRequest(worker=0, task=first.id, done=True, held=second.id, journal=seen)
     assert master.call(methods.REPORT_TASK, report).next.finished  # worker-1 may know more
-    assert master.job.leases.held(w(0)).id == second.id  # the report counts
+    assert master.job.members.workers[w(0)].held.id == second.id  # the report counts
     master.beat(1, seen)
     master.shared.hear(Start(ServerId(0), 0), seen)
     reply = master.call(methods.REPORT_TASK, report)  # again: its answer was lost
-    assert reply.next.task.id == master.job.leases.ahead(w(0)).id
+    assert reply.next.task.id == master.job.members.workers[w(0)].ahead.id
     assert reply.journal.number == master.journal.position.number > seen.number
     master.journal.close()
 

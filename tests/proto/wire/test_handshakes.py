@@ -4,7 +4,6 @@ import dataclasses
 import datetime as dt
 import select
 import socket
-import ssl
 import time
 
 import pytest
@@ -14,9 +13,13 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import serving
 from shoal.proto.errors import PeerUnavailableError
 from shoal.proto.plane import hello
+from shoal.proto.plane.link import BrokenError
 from shoal.proto.wire.handshakes import explained
 from shoal.proto.wire.transport import ARRAYS_PORT, peer_name
 from shoal.security.authority import Authority
+from tests.tls_ways import both_tls
+
+pytestmark = both_tls(4)
 
 EXPIRED = dt.timedelta(hours=-1)
 NAME = peer_name("token", "ps")
@@ -64,16 +67,14 @@ def test_a_caller_that_is_refused_hears_why_however_late_it_asks(monkeypatch):
     caller = AUTHORITY.issue("worker", valid=EXPIRED)
     address = ("127.0.0.1", port + ARRAYS_PORT)
     try:
-        with (
-            socket.create_connection(address, PATIENCE) as plain,
-            hello.encrypted(plain, caller, NAME) as made,
-        ):
-            assert select.select([made], [], [], PATIENCE)[0]  # it is refused
-            for _ in range(20):
-                made.sendall(bytes(100))
-                time.sleep(0.01)
-            with pytest.raises(ssl.SSLError, match="alert"):
-                made.recv(1)
+        link = hello.encrypted(socket.create_connection(address, PATIENCE), caller, NAME)
+        assert select.select([link.socket], [], [], PATIENCE)[0]  # it is refused
+        for _ in range(20):
+            link.send([bytes(100)], 100, PATIENCE)
+            time.sleep(0.01)
+        with pytest.raises(BrokenError, match="alert"):
+            link.read(1, time.monotonic() + PATIENCE)
+        link.close()
     finally:
         server.stop(None).wait()
 

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.native.census import Census
 from shoal.native.choices import order_of
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.forgetting import sweeps
-from shoal.ps.forgetting.sweeps import Candidates, Found, is_all, parts_of, planned
+from shoal.ps.forgetting.planning import bounds_of
+from shoal.ps.forgetting.sweeps import Candidates, Found, expired_of, is_all, parts_of, planned
 from tests.examples import examples
 from tests.native.strategies import store
 
@@ -188,3 +190,52 @@ def test_a_choice_travels_whole():
     plan = plan_of(rows, counts)
     again = pb.SweepPlan.FromString(plan.SerializeToString())
     assert removed_by(table, again)[0] == removed_by(filled(np.full(70_000, 9)), plan)[0]
+
+
+def census_of(table, bounds):
+    """The counts of a table as it is."""
+    census = Census(table, bounds)
+    census.look(1 << 32)
+    census.end()
+    return census.counts()
+
+
+@pytest.mark.parametrize("uses", [1, 40])
+def test_a_plan_by_counts_takes_the_oldest_first_and_in_the_end_all(uses):
+    """Also where very many were last used at one step, of which a sweep takes a part."""
+    steps = np.sort(np.random.default_rng(uses).choice([5, 40, 50, 60, 90, 200], 200_000))
+    table = filled(steps, np.full(steps.size, uses))
+    bounds, sweeps_made = bounds_of(100), 0
+    while (steps_left := steps[there_of(table)]).min() < 100:
+        sweeps_made += 1
+        old = int((steps_left < 100).sum())
+        found = expired_of(bounds, census_of(table, bounds)[1], len(table))
+        most = max(4096, len(table) // 16)
+        assert found.count <= old
+        assert found.all == (old <= most)
+        # A sixteenth, but for a class of orders.
+        assert found.count <= 1.2 * most
+        plan = planned(0, 300, found, Found(None, 0), eviction=False)
+        candidates, before = Candidates(table, plan), len(table)
+        for part in range(plan.parts):
+            candidates.remove(part)
+        assert before - len(table) == found.count > 0
+        # Nothing is left that is older than what is gone, but for the last step's others.
+        gone = np.setdiff1d(np.arange(steps.size), there_of(table))
+        assert steps[gone].max() <= steps[there_of(table)].min()
+        assert sweeps_made < 60
+    assert len(table) == (steps >= 100).sum()
+
+
+def there_of(table):
+    """The ids that have rows, int64 [n]."""
+    return np.concatenate([piece[0] for piece in table.export()])
+
+
+def test_steps_by_which_ages_are_told_apart_ascend_to_the_last_one():
+    for cut in (1, 2, 16, 1000, 2**40):
+        bounds = bounds_of(cut)
+        assert (np.diff(bounds) > 0).all()
+        assert bounds[-1] == cut
+        assert bounds[0] <= cut - cut * 16 // 17
+        assert len(bounds) < 700

@@ -18,6 +18,7 @@ from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import Routing
 from shoal.ps.forgetting.clock import CONFIRMING, RESOLUTION, SECOND
+from shoal.ps.forgetting.planning import EVERY
 from shoal.ps.forgetting.sweeps import PART_IDS
 from shoal.ps.model.gradients import Gradients, Update
 from shoal.ps.model.lifecycle import share_of
@@ -209,7 +210,7 @@ def test_a_sweep_of_many_rows_takes_a_part_between_two_pushes():
         server.push(np.arange(first, first + 30_000), first / count)
     pass_time(server, 1, SPAN)
     sizes = []
-    for number in range(40):
+    for number in range(200):
         before = len(server.table)
         server.push([-1], SPAN + 2.0 + number / 1000)
         sizes.append(before - len(server.table))
@@ -217,7 +218,9 @@ def test_a_sweep_of_many_rows_takes_a_part_between_two_pushes():
     assert sum(parts) == 30_000
     assert len(parts) == -(-30_000 // 3_500)
     assert max(parts) <= PART_IDS
-    assert sizes[: len(parts)] == parts
+    # Pushes of others wait for few parts; and for few slices of the plan, of which there are two of
+    # each of four parts of the table.
+    assert sizes[2 * 4 * EVERY :: EVERY][: len(parts)] == parts
 
 
 def test_memory_goes_back_after_much_was_removed():
@@ -452,16 +455,17 @@ def test_a_push_without_memory_for_its_ticket_holds_up_no_sweep(monkeypatch):
     server = Server(max_rows=100)
     server.push([1])
 
-    def failing(*_):
-        raise MemoryError("no memory for the last push of a worker")
+    class Failing:
+        def ticket(self, *_):
+            raise MemoryError("no memory for the last push of a worker")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ServerModel, "_ticket", failing)
+        patched.setattr(server.model.lifecycle, "_moments", Failing())
         with pytest.raises(MemoryError):
-            server.push([2])
+            server.push([2], seconds=1)  # the first time there is, which is not plain
     server.push(range(200))
     assert len(server.table) <= 100
-    assert not server.model._closed
+    assert not server.model.lifecycle.between.closed
 
 
 def test_an_update_that_is_done_again_removes_nothing_by_itself():

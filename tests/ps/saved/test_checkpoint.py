@@ -14,11 +14,13 @@ from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.manifests import CheckpointError
 from shoal.checkpoints.newest import newest_good
 from shoal.files.storage import LocalStorage, open_storage
+from shoal.native import ids as native_ids
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.values.routing import Routing
 from shoal.ps.model.pushes import PushRegister
 from shoal.ps.saved.checkpoint import cut, write_empty_shard, write_shard
+from shoal.ps.saved.continued import Continued
 from shoal.ps.saved.progress import Progress
 from shoal.ps.saved.restoring import restore
 from tests.ps.groups import IDS, Group, restored
@@ -88,6 +90,27 @@ def test_of_shards_that_were_cut_at_different_pushes_it_knows_those_that_all_hav
         register = PushRegister()
         restore(opened, server, Routing(2, 2, owners), register, Progress())
         assert [push.identity.sequence for push in register.last()] == [expected]
+
+
+@pytest.mark.parametrize("moved", ["swapped", "some", "even"])
+def test_a_job_that_continues_has_each_row_at_its_owner_alone(tmp_path, moved):
+    group = Group(2)
+    owners = group.routing.owners.copy()
+    if moved == "swapped":
+        owners = 1 - owners
+    elif moved == "some":
+        owners[np.random.default_rng(5).random(owners.size) < 0.3] = 1
+    before = group.routing
+    group.routing = Routing(2, 2, owners)
+    group.push(1)
+    group.save(tmp_path, 1)
+    location = str(tmp_path / "checkpoint-00000001")
+    for server in range(2):
+        given = Continued(location, server, before, Progress(), open_storage)
+        model = given.read(group.models[0].spec)
+        ids = np.concatenate([rows[0] for rows in model.tables[0].export()])
+        expected = IDS[before.owners[native_ids.slot_of(IDS)] == server]
+        np.testing.assert_array_equal(np.sort(ids), np.sort(expected))
 
 
 def test_a_shard_is_of_one_moment_while_pushes_go_on(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.proto import shoal_pb2 as pb
+from shoal.ps.forgetting import planning, sweeps
 from shoal.ps.forgetting.clock import SECOND
 from tests.ps.logged import POINTS, SPEC, content
 from tests.ps.update_log.test_log_of_updates import Master, protected
@@ -38,12 +39,29 @@ def removals(server):
     ]
 
 
+def sweeps_of(server):
+    """The state of clock and sweeps, but for how far a plan is that is being made."""
+    state = server.model.lifecycle.state() | {"owing": False}
+    if state["planning"] is not None:
+        state["planning"] = {**state["planning"], "whole": None, "counts": None}
+    return state
+
+
+@pytest.fixture
+def in_slices(monkeypatch):
+    """Tables of more than a few rows are large ones."""
+    monkeypatch.setattr(planning, "SLICE", 100)
+    monkeypatch.setattr(planning, "EVERY", 3)
+    monkeypatch.setattr(sweeps, "PART_IDS", 8)
+    monkeypatch.setattr(sweeps, "PART_FILL", 4)
+
+
 def assert_same(job):
     """Rows, counts, clocks, sweeps and removed ids are bit for bit those of the twin."""
     for server, twin in zip(job.servers, job.twin, strict=True):
         assert content(server.model) == content(twin.model)
-        ours, theirs = (each.model.lifecycle.state() for each in (server, twin))
-        assert ours | {"owing": False} == theirs | {"owing": False}
+        ours, theirs = (sweeps_of(each) for each in (server, twin))
+        assert ours == theirs
         pending = removals(server)
         first = pending[0][0] if pending else server.model.step + 1
         # The twin takes no checkpoints, and remembers all.
@@ -79,6 +97,45 @@ def test_a_server_that_died_anywhere_has_swept_as_if_it_had_not(world, servers, 
     assert sum(job.incarnations) > 5
     removed = [server.model.lifecycle.removed[0] for server in job.servers]
     assert sum(each.expired + each.evicted for each in removed) > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("synchronous", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize("more", [{}, {"admit_after": 2}, {"max_rows": 400}], ids=str)
+@pytest.mark.usefixtures("in_slices")
+def test_a_plan_that_is_made_in_slices_is_made_by_a_server_that_died_anywhere(
+    world, more, synchronous
+):
+    """Before its beginning is logged, in the middle of it, of a part; with checkpoints anywhere."""
+    draw = random.Random(7)
+    job = world(1, synchronous=synchronous, expire_after=SPAN, **more)
+    master = Master(job)
+    now, plans = 0.0, 0
+    for number in range(300):
+        now += draw.choice([0, 0.2, 0.4, 0.4, 3])
+        job.event_time = int(now * SECOND)
+        chance = draw.random()
+        if chance < 0.06:
+            job.checkpoint(draw.choice(["begun", "written", "complete", "told", "told"]))
+        elif chance < 0.2 and number > 10:
+            protected(job)
+            job.faults.armed = draw.choice(["sweep-half-done", "sweep-logged", "push-logged"])
+        elif chance < 0.25:
+            job.kill(0)
+            job.start(0)
+            job.meet(0)
+        ids = np.unique([int(draw.paretovariate(0.2)) % 5000 * 9973 for _ in range(6)])
+        if synchronous:
+            master.push(draw.randrange(3), ids, draw)
+            master.update(1)
+        else:
+            job.push(draw.randrange(3), ids, draw)
+        plans += job.servers[0].model.lifecycle.state()["planning"] is not None
+        assert_same(job)
+    assert sum(job.incarnations) > 5
+    assert plans > 20
+    removed = job.servers[0].model.lifecycle.removed[0]
+    assert removed.expired + removed.counts > 50
 
 
 @pytest.mark.slow
@@ -134,7 +191,7 @@ def test_a_checkpoint_has_a_sweep_that_is_under_way(world):
     job.start(0)
     job.meet(0)
     assert_same(job)
-    for _ in range(2):
+    for _ in range(2 * planning.EVERY):
         job.push(0, np.array([-1, 5]), draw)
         assert_same(job)
     assert job.servers[0].model.lifecycle.state()["plan"] is None

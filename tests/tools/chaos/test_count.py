@@ -179,6 +179,23 @@ def test_a_stopped_job_trained_what_its_rows_and_its_audit_say(sources, tmp_path
     assert compare(tmp_path, parts, 2).counts[1].differences
 
 
+def test_a_stopped_job_whose_rows_moved_has_bounds_of_what_it_trained(sources, tmp_path):
+    early = [dataclasses.replace(each, records=each.records[:5]) for each in sources]
+    early = [dataclasses.replace(each, users=each.users[:5]) for each in early]
+    again = a_range(early[0], 0, 4, kind="repeated", server=0, servers=2)
+    # Another server than today's held them.
+    of_today = {holder("records", i, 2) for i in early[0].records[:4]}
+    assert of_today == {0, 1}
+    write_export(tmp_path, rows_of(early, [again | {"servers": 1}]))
+    told = {"once": 10 * EPOCHS, "more": 0}
+    part = Part(sources, EPOCHS, {"ranges": [again], "records": told}, stopped=True, moved=True)
+    assert not compare(tmp_path, [part], 2).differs
+    assert compare(tmp_path, [dataclasses.replace(part, moved=False)], 2).differs
+    told["once"] += 1
+    lines = "\n".join(compare(tmp_path, [part], 2).lines())
+    assert "by the rows 20 records were trained, by the audit 21" in lines
+
+
 def test_an_update_of_two_gradients_halves_them_but_for_short_ones(sources, tmp_path):
     rows = rows_of(sources, [])
     halves = {name: {key: n / 2 for key, n in each.items()} for name, each in rows.items()}

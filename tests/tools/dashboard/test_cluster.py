@@ -149,7 +149,8 @@ def test_a_job_is_watched_by_its_statuses_to_its_end(world, master, handle):
             return watch.facts().get("silent")
 
         until("that the page says so", silent)
-        assert watch.facts()["silent_why"] == "the master has no running pod"
+        why = f"job {NAME} has no running master; see shoal status {NAME}"
+        assert watch.facts()["silent_why"] == why
         assert watch.facts()["state"] == "training"
 
         world.condition = "Complete"

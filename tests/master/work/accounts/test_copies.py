@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shoal.master.job.events import GradientsLeftOut
 from shoal.master.work.accounts.applied import LastPush
 from shoal.master.work.accounts.copies import Copies
+from shoal.master.work.accounts.lease_copies import Lease
 from shoal.master.work.ids import WorkerId
 from shoal.master.work.units import Span, Task
 from shoal.proto import shoal_pb2 as pb
@@ -98,10 +99,12 @@ WORKER = WorkerId(0)
 def trained(copies, task, start):
     """A worker has trained ten records with as many pushes, and has reported them."""
     span = Span("s", start, start + 10)
-    copies.begun(WORKER, 0, Task(task, pb.TRAIN, span), 0.0)
+    lease = Lease(Task(task, pb.TRAIN, span), WORKER, 0)
+    copies.begun(lease, 0.0)
     last = LastPush(WORKER, 0, 10 * task, task, 10)
     copies.acknowledged(WORKER, 0, last.sequence)
-    copies.reported(task, 10, 10, 1.0)
+    lease.acknowledged = 10
+    copies.reported(lease, 10, 1.0)
     return last
 
 
@@ -140,6 +143,44 @@ def test_what_a_server_lost_before_a_checkpoint_is_lost_in_it_too():
     # All of it once more: it cannot lack more than there is.
     copies.restored(1, (), 0, meets=True)
     assert copies.lacked == {1: 20}
+
+
+def resumed_with_repeats(retrain=True):
+    """Copies of three servers, of which the last two have ten records more than count."""
+    copies = Copies(3, tracks=True, retrain=retrain)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    span = Span("s", 0, 10)
+    copies.begun(Lease(Task(1, pb.TRAIN, span), WORKER, 0), 0.0)
+    push = LastPush(WORKER, 0, 10, 1, 10)
+    copies.resumed(3, 1, ((), (push,), (push,)), (), 2.0)
+    return copies
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 4])
+def test_what_servers_have_more_often_is_told_after_they_have_left(servers):
+    copies = resumed_with_repeats()
+    repeated = [("repeated", 1, 3, Span("s", 0, 10)), ("repeated", 2, 3, Span("s", 0, 10))]
+    for count in (servers, 1, 4):
+        copies.have_servers(count, range(count))
+        found = [(d.kind, d.server, d.servers, d.span) for d in copies.differences()]
+        assert found == repeated
+    # What is trained since then is on each of them.
+    trained(copies, 2, 10)
+    assert len(copies.differences()) == 2
+
+
+def test_what_a_server_lacks_is_told_after_it_has_left():
+    copies = Copies(3, tracks=True, retrain=False)
+    trained(copies, 1, 0)
+    copies.restored(2, (), 0, meets=True)
+    copies.met(2, LastPush(WORKER, 0, 10, 1, 10))
+    assert copies.lacked == {2: 10}
+    copies.have_servers(1, range(1))
+    assert copies.lacked == {2: 10}
+    # The rows are another server's now, and that one may lose them again, with all others.
+    copies.restored(0, (), 0, meets=True)
+    assert copies.lacked == {0: 10, 2: 10}
 
 
 def test_a_server_without_the_checkpoint_of_other_servers_lacks_all_that_is_in_it():

@@ -11,20 +11,19 @@ from shoal.master.work.accounts import lease_book
 from shoal.master.work.accounts.lease_book import LeaseBook
 from shoal.master.work.accounts.lease_copies import Lease
 from shoal.master.work.ids import WorkerId
-from shoal.master.work.units import Span
+from shoal.master.work.units import Span, Task
+from shoal.proto import shoal_pb2 as pb
 
 
 def lease(number, worker=0, source="s", records=4, done=None, before=0):
     """One that has ended, of the task with this number, all of whose records are there."""
     done = records if done is None else done
+    span = Span(source, 10 * number, 10 * number + records)
     return Lease(
+        Task(number, pb.TRAIN, span, number % 3, trained_before=before),
         WorkerId(worker),
         worker % 2,
         number,
-        number,
-        number % 3,
-        Span(source, 10 * number, 10 * number + records),
-        before,
         began=number / 7,
         ended=number / 3,
         last=5 * number,
@@ -45,7 +44,7 @@ LEASES = st.lists(
         st.integers(0, 1),
     ),
     max_size=40,
-    unique_by=lambda each: each.task,
+    unique_by=lambda each: each.task.id,
 )
 
 
@@ -53,12 +52,12 @@ def book_of(leases):
     book = LeaseBook()
     for each in leases:
         book.add(dataclasses.replace(each))
-        book.ended(next(found for found in book.loose() if found.task == each.task))
+        book.ended(next(found for found in book.loose() if found.task.id == each.task.id))
     return book
 
 
 def sorted_by_task(leases):
-    return sorted(leases, key=lambda each: each.task)
+    return sorted(leases, key=lambda each: each.task.id)
 
 
 @given(LEASES)
@@ -66,11 +65,11 @@ def test_what_is_packed_is_had_again(leases):
     book = book_of(leases)
     assert sorted_by_task(book) == sorted_by_task(leases)
     for each in leases:
-        assert book.order_of((each.worker, each.incarnation), each.task) == each.order
+        assert book.order_of((each.worker, each.incarnation), each.task.id) == each.order
     assert book.order_of((WorkerId(9), 0), 1) == 0
-    partial = [each.task for each in leases if not each.whole]
+    partial = [each.task.id for each in leases if not each.whole]
     # What is not whole is never packed, and few that are whole wait for others.
-    assert set(partial) <= {each.task for each in book.loose()}
+    assert set(partial) <= {each.task.id for each in book.loose()}
     assert len(list(book.loose())) < len(partial) + lease_book.PACKED_TOGETHER
 
 
@@ -91,8 +90,8 @@ def test_what_a_server_loses_is_kept_with_the_lease(leases, worker):
 @given(LEASES, st.integers(0, 20))
 def test_what_is_settled_is_there_no_more(leases, before):
     book = book_of(leases)
-    out = list(book.settled(before, lambda each: each.task % 2 == 0 or each.whole))
-    gone = [e for e in leases if e.begun < before and (e.task % 2 == 0 or e.whole)]
+    out = list(book.settled(before, lambda each: each.task.id % 2 == 0 or each.whole))
+    gone = [e for e in leases if e.begun < before and (e.task.id % 2 == 0 or e.whole)]
     assert sorted_by_task(out) == sorted_by_task(gone)
     assert sorted_by_task([*book, *out]) == sorted_by_task(leases)
 

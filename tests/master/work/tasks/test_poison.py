@@ -245,7 +245,7 @@ def test_a_failed_range_goes_to_another_worker_first():
     tasks = {worker: take(job, w(worker)) for worker in (0, 1)}
     world.work(w(0), tasks[0])
     assert job.task_wanted(w(0), 0, 2.0) is not None
-    assert job.leases.held(w(0)) is None  # it waits: the other one is to try
+    assert job.members.workers[w(0)].held is None  # it waits: the other one is to try
     world.work(w(1), tasks[1])
     assert take(job, w(1)).span == tasks[0].span
 

@@ -104,7 +104,8 @@ class TaskBoardMachine(RuleBasedStateMachine):
         task = self.leases.pop(data.draw(st.sampled_from(list(self.leases))))
         before = self.acknowledged[task.id]
         by_all = max(before, min(done, task.records))
-        self.board.give_back(task.id, by_all, by_all + ahead)
+        self.board.progress(task.id, by_all)
+        self.board.give_back(task.id, by_all + ahead)
         self.settle(task, before, by_all)
 
     @precondition(lambda self: self.leases and self.failures < 1)
@@ -133,7 +134,7 @@ class TaskBoardMachine(RuleBasedStateMachine):
             assert not self.board.all_leased
             self.extend()
         for task_id in list(self.leases):
-            self.board.give_back(task_id, 0, 0)
+            self.board.give_back(task_id, 0)
         while (task := self.board.take()) is not None:
             self.settle(task, 0, task.records)
             self.board.complete(task.id)
@@ -236,7 +237,8 @@ def test_next_epoch_begins_while_the_last_task_is_in_flight():
 def test_the_rest_of_a_dead_workers_task_goes_first():
     tasks = board(100)
     task = tasks.take()
-    tasks.give_back(task.id, 4, 7)
+    tasks.progress(task.id, 4)
+    tasks.give_back(task.id, 7)
     rest = tasks.take()
     assert rest.span == Span(task.span.source, task.span.start + 4, task.span.end)
     assert rest.id != task.id
@@ -248,16 +250,18 @@ def test_the_rest_of_a_dead_workers_task_goes_first():
 def test_records_repeated_twice_count_once():
     tasks = board(10)
     for _ in range(3):
-        tasks.give_back(tasks.take().id, 0, 6)
+        tasks.give_back(tasks.take().id, 6)
     task = tasks.take()
-    tasks.give_back(task.id, 2, 2)
+    tasks.progress(task.id, 2)
+    tasks.give_back(task.id, 2)
     tasks.complete(tasks.take().id)
     assert tasks.ledger() == Ledger(total=10, trained_once=4, repeated=6)
 
 
 def test_death_after_the_last_push_leaves_nothing():
     tasks = board(10)
-    tasks.give_back(tasks.take().id, 10, 10)
+    tasks.progress((last := tasks.take()).id, 10)
+    tasks.give_back(last.id, 10)
     assert tasks.finished
     assert tasks.tasks_done == tasks.tasks_total == 1
 
@@ -320,7 +324,8 @@ def test_a_stopped_board_trains_what_is_leased_and_gives_out_no_more():
     assert tasks.all_leased
     assert not tasks.finished
     tasks.complete(first.id)
-    tasks.give_back(second.id, 4, 4)
+    tasks.progress(second.id, 4)
+    tasks.give_back(second.id, 4)
     tasks.check()
     assert tasks.finished
     assert tasks.ledger() == Ledger(60, trained_once=14, pending=46)

@@ -149,7 +149,8 @@ def test_a_task_that_is_cut_goes_on_with_the_rest_of_the_same_order():
     task = tasks.take()
     order = Shuffled.of(task.to_message(), 4)
     whole = [order.record(position) for position in range(task.span.start, task.span.end)]
-    tasks.give_back(task.id, 5, 7)
+    tasks.progress(task.id, 5)
+    tasks.give_back(task.id, 7)
     rest = tasks.take()
     assert rest.span == Span(task.span.source, task.span.start + 5, task.span.end)
     again = Shuffled.of(rest.to_message(), 4)

@@ -1,0 +1,81 @@
+"""A count of what was last used before a step, as of one moment, for Python (census.h)."""
+
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+
+import numpy as np
+
+from shoal.native.arrays import cells_of, require
+
+from kernels cimport (
+    SHOAL_ORDER_CLASSES,
+    shoal_census,
+    shoal_census_look,
+    shoal_census_set,
+    shoal_store,
+)
+
+ORDER_CLASSES = SHOAL_ORDER_CLASSES  # of ids, by the upper bits of their order
+
+
+cdef class Census:
+    """The rows and counted ids of a RowStore that were last used before a step, as of now.
+
+    store: has one at a time. bounds: int64 [b], ascending steps, of which the last one is that step.
+    No push may be under way where it begins, looks on or ends; in between pushes go on. Raises
+    ValueError.
+    """
+
+    cdef shoal_census _census
+    cdef shoal_store *_store
+    cdef object _kept
+    cdef int64_t[:, :, :, ::1] _counts
+
+    def __cinit__(self, store, bounds):
+        cdef const int64_t[::1] steps = require("bounds", bounds, np.int64, (None,))
+        if not steps.shape[0]:
+            raise ValueError("bounds: there is none")
+        shift, cells = cells_of(bounds)
+        cdef const uint16_t[::1] reached = cells
+        counts = np.zeros((3, 2, steps.shape[0], SHOAL_ORDER_CLASSES), np.int64)
+        self._kept = store, bounds, cells, counts
+        self._counts = counts
+        self._census.bounds.bounds, self._census.bounds.count = &steps[0], steps.shape[0]
+        self._census.bounds.reached, self._census.bounds.cells = &reached[0], reached.shape[0]
+        self._census.bounds.shift, self._census.cursor = shift, 0
+        self._census.seen = &self._counts[0, 0, 0, 0]
+        self._census.left = &self._counts[1, 0, 0, 0]
+        self._census.missed = &self._counts[2, 0, 0, 0]
+        self._store = <shoal_store *><size_t>store.address
+        with nogil:
+            shoal_census_set(self._store, &self._census)
+
+    def __dealloc__(self):
+        self.end()
+
+    def end(self):
+        """Note no change any more; nothing if it has ended."""
+        if self._store is not NULL:
+            with nogil:
+                shoal_census_set(self._store, NULL)
+            self._store = NULL
+
+    def look(self, uint64_t until):
+        """Look on until soon behind a cursor, of which all are below 2^32. Not once it has ended."""
+        if self._store is NULL:
+            raise ValueError("the census has ended")
+        with nogil:
+            shoal_census_look(self._store, &self._census, until)
+
+    def left(self):
+        """Of what is counted here, what pushes have used since it began, as `counts`."""
+        return self._kept[3][1].copy()
+
+    def counts(self):
+        """The counts so far: of the whole once it has looked at 2^32.
+
+        Returns int64 [2, b, ORDER_CLASSES]: of counted ids and of rows, those last used below the
+        first bound, and from each bound to below the next one; of each, by the order of the id
+        (choices.py), a class for each so many-th of them all.
+        """
+        counts = self._kept[3]
+        return counts[0] + counts[2]

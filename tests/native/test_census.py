@@ -1,0 +1,117 @@
+"""A census beside pushes: the counts of the moment at which it began."""
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.native.census import ORDER_CLASSES, Census
+from shoal.native.choices import order_of
+from tests.native.strategies import store
+from tests.native.test_concurrency import together
+
+DIM, IDS, STEPS = 2, 3_000, 100
+BOUNDS = np.array([10, 20, 35, 50], np.int64)
+
+
+def filled(admit_after=1, seed=0):
+    """A table whose ids were used at steps below 100, some of them once, others more often."""
+    draw = np.random.default_rng(seed)
+    table = store(DIM, "sgd", "zeros", admit_after=admit_after)
+    for step in range(1, STEPS):
+        use(table, draw.integers(0, IDS, 60), step)
+    return table
+
+
+def use(table, ids, step):
+    ids = np.unique(ids)
+    ones = np.ones((ids.size, DIM), np.float32)
+    table.update(ids, ones, learning_rate=1.0, step=step)
+
+
+def counted(table):
+    """Counted ids and rows by their steps and orders, as a census has them."""
+    found = np.zeros((2, BOUNDS.size, ORDER_CLASSES), np.int64)
+    rows = [(ids, steps) for ids, _, _, steps, _ in table.export()]
+    counts = [(ids, steps) for ids, steps, _ in table.export_counting()]
+    for kind, pieces in enumerate((counts, rows)):
+        for ids, steps in pieces:
+            place = np.searchsorted(BOUNDS, steps, "right")
+            order = (order_of(ids) >> np.uint64(60)).astype(np.int64)
+            old = place < BOUNDS.size
+            np.add.at(found[kind], (place[old], order[old]), 1)
+    return found
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_the_counts_are_those_of_the_beginning_whatever_happens_meanwhile(data):
+    draw = np.random.default_rng(data.draw(st.integers(0, 99)))
+    table = filled(data.draw(st.sampled_from([1, 3])), data.draw(st.integers(0, 9)))
+    expected = counted(table)
+    census, slices, step = Census(table, BOUNDS), data.draw(st.integers(1, 9)), STEPS
+    for at in range(slices):
+        for what in data.draw(
+            st.lists(st.sampled_from(["use", "remove", "new", "set"]), max_size=4)
+        ):
+            step += 1
+            ids = draw.integers(0, IDS, 200)
+            if what == "use":
+                use(table, ids, step)
+            if what == "remove":
+                table.remove(np.unique(ids))
+            if what == "new":
+                use(table, ids + IDS, step)
+            if what == "set":
+                fresh = np.unique(ids)
+                zeros = np.zeros((fresh.size, DIM), np.float32)
+                table.assign(fresh, zeros, versions=np.full(fresh.size, step))
+        # A process that goes on from here counts what is there now, and what was used.
+        assert (counted(table) + census.left() == expected).all()
+        census.look((1 << 32) * (at + 1) // slices)
+    assert (census.counts() == expected).all()
+    assert expected.sum()
+    census.end()
+    use(table, np.arange(IDS), step + 1)
+    assert (census.counts() == expected).all()
+
+
+def test_pushes_from_many_threads_between_the_looks_are_all_noted():
+    table = filled(admit_after=2)
+    expected = counted(table)
+    census = Census(table, BOUNDS)
+    steps = threading.Lock()
+    step = [STEPS]
+
+    def work(worker):
+        draw = np.random.default_rng(worker)
+        for _ in range(40):
+            with steps:
+                step[0] += 1
+                at = step[0]
+            use(table, draw.integers(0, 2 * IDS, 100), at)
+
+    def pull():
+        for _ in range(40):
+            table.lookup(np.arange(100))
+
+    for at in range(4):
+        together(*(partial(work, 10 * at + worker) for worker in range(3)), pull)
+        census.look((1 << 30) * (at + 1))
+    assert (census.counts() == expected).all()
+    assert (counted(table) + census.left() == expected).all()
+
+
+def test_what_is_no_census_is_refused():
+    table = filled()
+    with pytest.raises(ValueError, match="bounds"):
+        Census(table, np.empty(0, np.int64))
+    with pytest.raises(ValueError, match="ascend"):
+        Census(table, BOUNDS[::-1].copy())
+    census = Census(table, BOUNDS)
+    census.end()
+    with pytest.raises(ValueError, match="has ended"):
+        census.look(1)
