@@ -125,6 +125,7 @@ class Lease:
 
     def take_back(self, servers: int, since: int) -> list[Piece]:
         """Stop counting the records that at least one of the servers lacks; return their pieces."""
+        servers = max(servers, self.servers)  # also those that have left since
         if not (missing := self.lacked(servers)):
             return []
         there = union(*(self.there(server) for server in range(servers)))
@@ -154,7 +155,9 @@ class Lease:
             )
             self.head = self.acknowledged
         there = (max(head.possible, had[server]) for server, head in enumerate(heads))
-        self.heads = {server: each for server, each in enumerate(there) if each != self.head}
+        left = {server: each for server, each in self.heads.items() if server >= len(heads)}
+        own = {server: each for server, each in enumerate(there) if each != self.head}
+        self.heads = left | own
         self.differ(len(heads))
         for since, _, lost in self.losses:
             self._take_back(since, overlap(self.counted, lost))
@@ -162,6 +165,11 @@ class Lease:
         for server, head in enumerate(heads):
             self._take_back(0, minus(self.counted, ((0, head.certain),)))
             self.lose(server, ((head.possible, self.head_at(server)),), 0)
+        # Rows of servers that have left are in these shards.
+        most = max(head.possible for head in heads)
+        for server in range(len(heads), self.servers):
+            if server not in left:
+                self.lose(server, ((most, self.head_at(server)),), 0)
 
     def _take_back(self, since: int, ranges: Ranges) -> None:
         if ranges:
@@ -245,6 +253,10 @@ def in_shards(lease: Lease, heads: Sequence[Head], before: float) -> tuple[list[
         lost = lease.lost(server, before)
         there.append(minus(((0, head.possible),), lost))
         common = overlap(common, minus(((0, head.certain),), lost))
+    for server in range(len(heads), lease.servers):  # their rows are in these shards
+        lost = lease.lost(server, before)
+        there.append(minus(((0, lease.heads.get(server) or 0),), lost))
+        common = minus(common, lost)
     return there, common
 
 

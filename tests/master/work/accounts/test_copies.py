@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.master.job.events import GradientsLeftOut
-from shoal.master.work.accounts.applied import LastPush
+from shoal.master.work.accounts.applied import AppliedPush, LastPush
 from shoal.master.work.accounts.copies import Copies
 from shoal.master.work.accounts.lease_copies import Lease
 from shoal.master.work.ids import WorkerId
@@ -181,6 +181,62 @@ def test_what_a_server_lacks_is_told_after_it_has_left():
     # The rows are another server's now, and that one may lose them again, with all others.
     copies.restored(0, (), 0, meets=True)
     assert copies.lacked == {0: 10, 2: 10}
+
+
+def told(copies):
+    return {(d.kind, d.server, d.servers, d.span.start, d.span.end) for d in copies.differences()}
+
+
+def test_what_a_server_lost_before_it_left_is_trained_again_once_the_lease_ends():
+    copies = Copies(3, tracks=True, retrain=True)
+    lease = Lease(Task(1, pb.TRAIN, Span("s", 0, 100)), WORKER, 0)
+    copies.begun(lease, 0.0)
+    lease.acknowledged = 10
+    copies.restored(2, (), 0, meets=True)
+    copies.met(2, LastPush(WORKER, 0, 1, 1, 10))
+    copies.have_servers(2, range(2))
+    lease.acknowledged = 100
+    copies.acknowledged(WORKER, 0, 10)
+    [piece] = copies.reported(lease, 100, 1.0)
+    assert piece.span == Span("s", 0, 10)
+    assert copies.lacked == {}
+
+
+def test_what_a_server_that_has_left_lacked_is_in_no_checkpoint_since():
+    copies = Copies(3, tracks=True, retrain=False)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    push = trained(copies, 1, 0)
+    copies.restored(2, (), 1, meets=True)
+    copies.met(2, push)
+    copies.have_servers(2, range(2))
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(2, [1, 2])
+    assert told(copies) == {("lost", 2, 3, 0, 10)}
+    there = copies.in_shards(2, ((push,), (push,)))
+    assert {each.kind for each in there} == {"touched"}  # so they are trained again
+    copies.resumed(2, 2, ((push,), (push,)), there, 2.0)
+    assert told(copies) == {("repeated", 0, 3, 0, 10), ("repeated", 1, 3, 0, 10)}
+
+
+def test_what_a_server_that_has_left_had_more_often_is_told_after_a_resumption():
+    copies = Copies(3, tracks=True, retrain=True)
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(1, [1])
+    lease = Lease(Task(1, pb.TRAIN, Span("s", 0, 100)), WORKER, 0)
+    copies.begun(lease, 0.0)
+    lease.acknowledged = 40
+    copies.acknowledged(WORKER, 0, 4)
+    last = [AppliedPush(4, 1, 40), AppliedPush(4, 1, 40), AppliedPush(6, 1, 60)]
+    copies.fenced(WORKER, 0, last, 1.0)
+    copies.have_servers(2, range(2))
+    copies.checkpoint_begun()
+    copies.checkpoint_taken(2, [1, 2])
+    push = LastPush(WORKER, 0, 4, 1, 40)
+    there = copies.in_shards(2, ((push,), (push,)))
+    assert ("touched", Span("s", 40, 60)) in {(each.kind, each.span) for each in there}
+    copies.resumed(2, 2, ((push,), (push,)), there, 2.0)
+    assert told(copies) == {("repeated", 2, 3, 40, 60)}
 
 
 def test_a_server_without_the_checkpoint_of_other_servers_lacks_all_that_is_in_it():
