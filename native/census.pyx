@@ -1,5 +1,6 @@
 """A count of what was last used before a step, as of one moment, for Python (census.h)."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 
 import numpy as np
@@ -17,6 +18,7 @@ from kernels cimport (
 ORDER_CLASSES = SHOAL_ORDER_CLASSES  # of ids, by the upper bits of their order
 
 
+@cython.no_gc_clear  # __dealloc__ needs the store that it keeps
 cdef class Census:
     """The rows and counted ids of a RowStore that were last used before a step, as of now.
 

@@ -1,6 +1,8 @@
 """A census beside pushes: the counts of the moment at which it began."""
 
+import gc
 import threading
+import weakref
 from functools import partial
 
 import numpy as np
@@ -115,3 +117,25 @@ def test_what_is_no_census_is_refused():
     census.end()
     with pytest.raises(ValueError, match="has ended"):
         census.look(1)
+
+
+def test_a_census_of_a_table_that_nobody_has_any_more_is_collected_with_it():
+    class Model:
+        """One that has itself, as those of servers have."""
+
+    collected = []
+    for _ in range(50):
+        model, planning = Model(), Model()
+        planning.store = filled_little()
+        planning.census = Census(planning.store, BOUNDS)
+        model.table, model.planning, planning.model = planning.store, planning, model
+        weakref.finalize(model, collected.append, 1)
+        del model, planning
+    gc.collect()
+    assert len(collected) == 50
+
+
+def filled_little():
+    table = store(DIM, "sgd", "zeros")
+    use(table, np.arange(20), 1)
+    return table
