@@ -204,7 +204,7 @@ static inline void shoal_put_varint(shoal_out *out, uint64_t value) {
 /* A field of a number; none for 0, as protobuf has it. */
 static inline void shoal_put_number(shoal_out *out, unsigned field, uint64_t value) {
     if (!value) return;
-    *out->at++ = (uint8_t)(field << 3 | SHOAL_WIRE_VARINT);
+    shoal_put_varint(out, field << 3 | SHOAL_WIRE_VARINT);
     shoal_put_varint(out, value);
 }
 
