@@ -131,9 +131,7 @@ class Puller:
         told = Told.of(call.made, routing.servers)
         newer = {}
         in_place = [each for each in call.answered if told.has_dense[each]]
-        if all_in_place := len(in_place) == routing.dense:
-            dense.versions = told.versions[: routing.dense]
-        else:
+        if not (all_in_place := len(in_place) == routing.dense):
             newer = {server: slices(*whole, server, routing.dense) for server in in_place}
         for server in call.left:
             answer: Answer = call.finish(server, partial(plan.take, server))
@@ -141,7 +139,8 @@ class Puller:
             if answer.dense is not None:
                 newer[server] = answer.dense
         calls.see({server: told.versions[server] for server in routing.present})
-        for server in newer:
+        # Only now: a server that refuses, above, has all of them pulled again.
+        for server in in_place if all_in_place else newer:
             dense.versions[server] = told.versions[server]
         told.complete(routing)
         versions = told.versions
