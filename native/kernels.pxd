@@ -268,6 +268,7 @@ cdef extern from "tls.h" nogil:
         int used
         int failed
         double seconds
+        int (*signalled)() noexcept nogil
         int64_t speaker
         int error
         char *why
@@ -417,6 +418,7 @@ cdef extern from "fan_out.h" nogil:
     ctypedef struct shoal_fan_way:
         int socket
         int error
+        shoal_tls *tls
         uint8_t *kept
         size_t kept_size
     ctypedef struct shoal_fan:

@@ -31,13 +31,15 @@ enum {
 };
 
 /* socket: does not block. used: some thread has it. failed: for good. seconds: for an answer of which
- * nothing is taken. speaker: the worker for whom its requests may speak; -1: none. error: of the
- * system; 0: `why` is OpenSSL's. */
+ * nothing is taken. signalled: has the handlers of signals run, as one has come; returns whether one has
+ * raised. speaker: the worker for whom its requests may speak; -1: none. error: of the system; 0: `why`
+ * is OpenSSL's. */
 typedef struct {
     const shoal_openssl *lib;
     void *ssl;
     int socket, used, failed;
     double seconds;
+    int (*signalled)(void);
     int64_t speaker;
     int error;
     char why[160];
@@ -117,13 +119,19 @@ static int shoal_tls_holds(const shoal_tls *t) {
 
 /* ---- waiting ---- */
 
-/* Waits for what a try has asked for; 0: it is late. until: a moment; INFINITY: never late. */
-static int shoal_tls_wait(const shoal_tls *t, int wants, double until) {
+/* Waits for what a try has asked for; 0: it is late. until: a moment; INFINITY: never late. The next try
+ * fails where the handler of a signal has raised. */
+static int shoal_tls_wait(shoal_tls *t, int wants, double until) {
     struct pollfd one = {t->socket, wants == SHOAL_TLS_WRITES ? POLLOUT : POLLIN, 0};
     for (;;) {
         const double left = until - shoal_now();
         if (left <= 0) return 0;
-        if (poll(&one, 1, left > 1e6 ? 1000000000 : (int)(left * 1000) + 1) > 0) return 1;
+        const int ready = poll(&one, 1, left > 1e6 ? 1000000000 : (int)(left * 1000) + 1);
+        if (ready > 0) return 1;
+        if (ready < 0 && errno == EINTR && t->signalled()) {
+            shoal_tls_fail(t, EINTR);
+            return 1;
+        }
     }
 }
 

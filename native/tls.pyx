@@ -5,7 +5,8 @@ of use.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.math cimport INFINITY
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -71,6 +72,19 @@ lacking = _found()
 """The reason why OpenSSL cannot be used; empty: it can."""
 
 
+_raised = []  # by the handler of a signal, in the main thread
+
+
+cdef int signalled() noexcept with gil:
+    """Run the handlers of signals; return 1 if one has raised."""
+    try:
+        PyErr_CheckSignals()
+    except BaseException as error:
+        _raised.append(error)
+        return 1
+    return 0
+
+
 cdef str reason():
     """OpenSSL's words for the last error of this thread."""
     cdef const char *words = library.ERR_reason_error_string(library.ERR_peek_last_error())
@@ -98,7 +112,8 @@ cdef class Context:
             raise MemoryError("no memory for a context of TLS")
         self._serves = serves
         cdef void *context = self._context
-        library.SSL_CTX_ctrl(context, SHOAL_SSL_LEAST_VERSION, SHOAL_SSL_TLS13, NULL)
+        if library.SSL_CTX_ctrl(context, SHOAL_SSL_LEAST_VERSION, SHOAL_SSL_TLS13, NULL) != 1:
+            raise ValueError("this OpenSSL has no TLS 1.3")
         library.SSL_CTX_ctrl(context, SHOAL_SSL_MODE, SHOAL_SSL_MODES, NULL)
         library.SSL_CTX_ctrl(context, SHOAL_SSL_READ_AHEAD, 1, NULL)
         library.SSL_CTX_set_default_read_buffer_len(context, READ_BYTES)
@@ -166,7 +181,7 @@ cdef class Secured:
         self._context = context
         self._tls.lib = &library
         self._tls.socket = socket
-        self._tls.speaker = SHOAL_NOBODY
+        self._tls.speaker, self._tls.signalled = SHOAL_NOBODY, signalled
         if context._serves != (host is None):
             raise ValueError("whom a connection is for is said by the one that calls")
         self._tls.ssl = library.SSL_new(context._context)
@@ -175,6 +190,8 @@ cdef class Secured:
         if host is None:
             library.SSL_set_accept_state(self._tls.ssl)
             return
+        if not host or host.startswith("."):
+            raise ValueError(f"{host!r} is the host name of no process")  # but of a whole domain
         name = host.encode("ascii")
         library.SSL_set_connect_state(self._tls.ssl)
         library.SSL_set_hostflags(self._tls.ssl, SHOAL_X509_WHOLE_LABELS)
@@ -220,7 +237,9 @@ cdef class Secured:
         raise self.failure()
 
     def failure(self):
-        """The OSError for what broke the connection."""
+        """The error that broke the connection: an OSError, or that of a signal's handler."""
+        if self._tls.error == EINTR and _raised:
+            return _raised.pop()
         if self._tls.error:
             return OSError(self._tls.error, os.strerror(self._tls.error))
         return ConnectionError(self._tls.why.decode("utf-8", "replace"))

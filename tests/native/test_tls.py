@@ -5,6 +5,7 @@ import ctypes
 import datetime as dt
 import itertools
 import random
+import signal
 import socket
 import ssl
 import subprocess
@@ -609,3 +610,41 @@ def test_many_connections_at_once_share_contexts():
     for each in threads:
         each.join()
     assert failed == []
+
+
+@pytest.mark.parametrize("host", ["", ".j1.shoal"])
+def test_the_host_of_a_whole_domain_is_nobody(host):
+    near, far = socket.socketpair()
+    with near, far, pytest.raises(ValueError, match="host name of no process"):
+        tls_ends.in_c(near, serves=False, host=host)
+
+
+class RaisedError(Exception):
+    """As a handler raises it."""
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_the_handler_of_a_signal_runs_while_a_call_waits(raises):
+    ends = tls_ends.Ends()
+
+    def handler(*_):
+        if raises:
+            raise RaisedError
+        ends.server.send([b"late"], 60.0)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        target = bytearray(4)
+        if raises:
+            with pytest.raises(RaisedError):
+                ends.client.receive(target, 60.0, False)
+            with pytest.raises(OSError, match="Interrupted system call"):
+                ends.client.receive(target, 60.0, False)
+        else:
+            assert ends.client.receive(target, 60.0, True) == 4
+            assert bytes(target) == b"late"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        ends.close()
