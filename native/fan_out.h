@@ -17,6 +17,7 @@
 
 #include "clock.h"
 #include "halves.h"
+#include "tls.h"
 #include "wire.h"
 
 enum {
@@ -71,11 +72,12 @@ typedef struct {
     const void *each;
 } shoal_fan_piece;
 
-/* One server's message: its request, then its answer. head: of the request. begin: of the arrays in
- * the message. size, done: bytes of all, and those sent or received. kept: what has come, for the
- * next read or for Python. */
+/* One server's message: its request, then its answer. tls: by which its connection is read and written;
+ * NULL: it is plain. head: of the request. begin: of the arrays in the message. size, done: bytes of all,
+ * and those sent or received. kept: what has come, for the next read or for Python. */
 typedef struct {
     int socket, arrays, error;
+    shoal_tls *tls;
     uint8_t *head, *kept;
     size_t begin, size, done, kept_size;
     double until;
@@ -112,12 +114,48 @@ static inline void shoal_fan_set(shoal_fan *f, int s, int status) {
 
 /* ---- the connection: the only places that read and write, as plain sockets do ---- */
 
+/* What TLS has done, as a call of the system would say it. A try is repeated until it says EAGAIN, so
+ * nothing that came is held back when the socket is waited for. */
+static ssize_t shoal_fan_tried(const shoal_tls *t, int outcome, size_t moved) {
+    switch (outcome) {
+        case SHOAL_TLS_DONE: return (ssize_t)moved;
+        case SHOAL_TLS_READS:
+        case SHOAL_TLS_WRITES: errno = EAGAIN; return -1;
+        case SHOAL_TLS_ENDED: return 0;
+        default: errno = t->error ? t->error : EPROTO; return -1;
+    }
+}
+
+/* One record. Its bytes are the same in the next try, as they are gathered alike. */
+static ssize_t shoal_fan_write_record(shoal_tls *t, const struct iovec *from, int count) {
+    uint8_t record[SHOAL_TLS_RECORD];
+    size_t filled = 0, sent;
+    if (from[0].iov_len >= sizeof record) {
+        const int outcome = shoal_tls_write(t, from[0].iov_base, sizeof record, &sent);
+        return shoal_fan_tried(t, outcome, sent);
+    }
+    for (int k = 0; k < count && filled < sizeof record; k++) {
+        const size_t left = sizeof record - filled;
+        const size_t some = from[k].iov_len < left ? from[k].iov_len : left;
+        memcpy(record + filled, from[k].iov_base, some);
+        filled += some;
+    }
+    const int outcome = shoal_tls_write(t, record, filled, &sent);
+    return shoal_fan_tried(t, outcome, sent);
+}
+
 static ssize_t shoal_fan_write(shoal_fan_way *way, struct iovec *from, int count) {
+    if (way->tls) return shoal_fan_write_record(way->tls, from, count);
     struct msghdr message = {.msg_iov = from, .msg_iovlen = (size_t)count};
     return sendmsg(way->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static ssize_t shoal_fan_read(shoal_fan_way *way, struct iovec *to, int count) {
+    if (way->tls) {
+        size_t got;
+        const int outcome = shoal_tls_read(way->tls, to[0].iov_base, to[0].iov_len, &got);
+        return shoal_fan_tried(way->tls, outcome, got);
+    }
     struct msghdr message = {.msg_iov = to, .msg_iovlen = (size_t)count};
     return recvmsg(way->socket, &message, MSG_DONTWAIT);
 }
@@ -313,7 +351,7 @@ static void shoal_fan_send(shoal_fan *f, int s) {
         const ssize_t sent = shoal_fan_write(way, from, count);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-        if (sent < 0) {
+        if (sent <= 0) {
             shoal_fan_fail(f, s, sent);
             return;
         }

@@ -1,8 +1,10 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shoal.native.tls import Secured
 
 SENDING: int
 DONE: int
@@ -47,7 +49,12 @@ class FanOut:
         flags: Iterable[int] = (),
         flag: int = 0,
     ) -> None: ...
-    def run(self, sockets: NDArray[np.int32], seconds: float) -> None: ...
+    def run(
+        self,
+        sockets: NDArray[np.int32],
+        seconds: float,
+        secured: Mapping[int, Secured] | None = None,
+    ) -> None: ...
     def kept(self, server: int) -> bytes: ...
     def error(self, server: int) -> int: ...
 

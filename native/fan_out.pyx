@@ -48,6 +48,7 @@ from kernels cimport (
     shoal_fan_run,
     shoal_fan_share,
     shoal_scale_of,
+    shoal_tls,
 )
 
 SENDING = SHOAL_FAN_SENDING
@@ -235,13 +236,31 @@ cdef class FanOut:
         self._fan.reals = sum(1 << each for each in reals)
         self._fan.flags = sum(1 << each for each in flags)
 
-    def run(self, sockets, double seconds):
+    def run(self, sockets, double seconds, secured=None):
         """Send all requests, and receive all answers.
 
         sockets: int32 [servers], their numbers; -1 for a server that is not asked. seconds: for
-        something of a request to be taken, and for an answer to come. Raises MemoryError, and what
-        the handler of a signal raises: then no connection is of any more use.
+        something of a request to be taken, and for an answer to come. secured: by server, the
+        Secured of those whose connections have TLS. Raises MemoryError, RuntimeError if one of these
+        is in use, and what the handler of a signal raises: then no connection is of any more use.
         """
+        taken = []
+        try:
+            for server, each in (secured or {}).items():
+                each.take()
+                taken.append(each)
+                self._secure(server, each.address)
+            self._run(sockets, seconds)
+        finally:
+            for each in taken:
+                each.give_back()
+
+    cdef _secure(self, int server, size_t address):
+        if not 0 <= server < self._fan.servers:
+            raise ValueError(f"server {server} of {self._fan.servers}")
+        self._fan.ways[server].tls = <shoal_tls *>address
+
+    cdef _run(self, sockets, double seconds):
         cdef const int32_t[::1] numbers = require(
             "sockets", sockets, np.int32, (self._fan.servers,)
         )
@@ -262,7 +281,6 @@ cdef class FanOut:
             if done:
                 return
             PyErr_CheckSignals()
-
 
     def kept(self, int server):
         """What has come of a server's answer, where that is UNREAD."""

@@ -300,7 +300,7 @@ class Pool:
         """
         with self._lock:
             idle = self._idle
-            return idle.pop() if idle and idle[-1].plain else None
+            return idle.pop() if idle and idle[-1].by_number else None
 
     def taken_on(
         self,

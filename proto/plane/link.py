@@ -75,16 +75,16 @@ def kept(data: memoryview) -> memoryview:
 class Link:
     """One connection. Two threads may not read, or write, at a time; any may `shut` it.
 
-    user: who has it at the moment, for whoever made it. plain: True without TLS. number: of its
-    socket.
+    user: who has it at the moment, for whoever made it. number: of its socket. secured: TLS in C on
+    it, or None. by_number: True if C can use it by these two.
     """
 
     def __init__(self, made: socket.socket, secured: Secured | None = None) -> None:
         """made: connected, and a TLS handshake, if any, is over. secured: TLS in C on it."""
         self.socket = made
-        self._secured = secured
+        self.secured = secured
         self._tls = isinstance(made, ssl.SSLSocket)
-        self.plain = secured is None and not self._tls
+        self.by_number = not self._tls
         self.number = made.fileno()
         self._limits: dict[int, float] = {}
         self.user: Any = None
@@ -100,16 +100,16 @@ class Link:
     @property
     def names(self) -> list[str]:
         """The URIs in the certificate of the other end; none without TLS."""
-        if self._secured is not None:
-            return [each.decode("utf-8", "replace") for each in self._secured.names()]
+        if self.secured is not None:
+            return [each.decode("utf-8", "replace") for each in self.secured.names()]
         certificate: Any = self.socket.getpeercert() if self._tls else None  # type: ignore[attr-defined]
         others = (certificate or {}).get("subjectAltName", ())
         return [str(value) for kind, value in others if kind == "URI"]
 
     def speak_for(self, worker: int | None) -> None:
         """Let requests that are answered without Python speak for this worker; None: for nobody."""
-        if self._secured is not None:
-            self._secured.speak_for(worker)
+        if self.secured is not None:
+            self.secured.speak_for(worker)
 
     def _limit(self, option: int, seconds: float) -> None:
         """Limit the time that one call of the system may take."""
@@ -131,8 +131,8 @@ class Link:
     def close(self) -> None:
         """End the connection and give its socket back. By who reads and writes only."""
         self.shut()
-        if self._secured is not None:
-            self._secured.close()
+        if self.secured is not None:
+            self.secured.close()
         self.socket.close()
 
     # ------------------------------------------------------------ receiving
@@ -221,8 +221,8 @@ class Link:
             raise LateError("nothing came in time")
         flags = socket.MSG_WAITALL if exact and not self._tls else 0
         try:
-            if self._secured is not None:
-                return self._received(self._secured.receive(view, seconds, exact))
+            if self.secured is not None:
+                return self._received(self.secured.receive(view, seconds, exact))
             # Rounded, and a long one more so: a limit that is as it was costs nothing.
             exact_enough = int(seconds) + 1.0 if seconds > LONG_SECONDS else round(seconds, 1)
             self._limit(socket.SO_RCVTIMEO, max(0.1, exact_enough))
@@ -251,7 +251,7 @@ class Link:
         if self._tls:
             return True
         try:
-            if self._secured is None:
+            if self.secured is None:
                 self._limit(socket.SO_RCVTIMEO, part_seconds)
                 self._limit(socket.SO_SNDTIMEO, seconds)
             there, self._start, self._end = direct.serve(
@@ -263,7 +263,7 @@ class Link:
                 flags,
                 part_seconds,
                 pause,
-                self._secured,
+                self.secured,
                 seconds,
             )
         except OSError as error:
@@ -280,8 +280,8 @@ class Link:
         Raises LateError, BrokenError.
         """
         try:
-            if self._secured is not None:
-                self._secured.send(_views(buffers), seconds)
+            if self.secured is not None:
+                self.secured.send(_views(buffers), seconds)
                 return
             self._limit(socket.SO_SNDTIMEO, seconds)
             if self._tls:

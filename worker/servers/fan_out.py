@@ -1,6 +1,6 @@
 """A call to many servers at once below Python, and what becomes of those that are not plain.
 
-Owns which servers are called by native/fan_out: those with an idle connection without TLS. Every
+Owns which servers are called by native/fan_out: those with an idle connection that C can use. Every
 other one, and one that refused, was away or gave no plain answer, is called by itself, with
 `start` and `finish` of calls.py. What requests and answers hold is known to pull_requests.py and
 push_requests.py.
@@ -114,7 +114,8 @@ class FannedOut:
         sockets = np.full(made.status.size, -1, np.int32)
         sockets[list(lent)] = [link.number for _, _, link in lent.values()]
         until = time.monotonic() + seconds
-        made.run(sockets, seconds)
+        links = ((server, link.secured) for server, (_, _, link) in lent.items())
+        made.run(sockets, seconds, {server: each for server, each in links if each is not None})
         statuses = made.status.tolist()
         self.answered = [server for server in lent if statuses[server] == native.DONE]
         for server in self.answered:

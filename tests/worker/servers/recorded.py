@@ -16,6 +16,7 @@ from shoal.proto.plane.message import ANSWER, PREFIX_BYTES, parse, prefix
 from shoal.proto.values.routing import Routing
 from shoal.worker.servers.calls import DenseValues, ServerCalls
 from shoal.worker.servers.fan_out import FannedOut
+from tests.native import tls_ends
 
 NOWHERE = "127.0.0.1:1"
 
@@ -27,41 +28,59 @@ class Server(threading.Thread):
     answers; None: it ends the connection.
     """
 
-    def __init__(self, end):
+    def __init__(self, end, secured=None):
+        """secured: TLS on that end, which has met the other one; None without."""
         super().__init__(daemon=True)
         self._end = end
+        self._secured = secured
         self.noted = []
         self.answer = None
         self.start()
 
     def run(self):
-        with self._end, self._end.makefile("rb") as stream, contextlib.suppress(BrokenPipeError):
-            while start := stream.read(PREFIX_BYTES):
-                body = stream.read(parse(start)[1])
+        with self._end, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while start := self._read(PREFIX_BYTES):
+                body = self._read(parse(start)[1])
                 self.noted.append(start + body)
                 said = self.answer(body)
                 if said is None:
                     return
-                self._end.sendall(said)
+                self._say(said)
+
+    def _read(self, size):
+        found = bytearray(size)
+        if self._secured is not None:
+            return bytes(found) if not size or self._secured.receive(found, 1e6, True) else b""
+        if size and not self._end.recv_into(found, size, socket.MSG_WAITALL):
+            return b""
+        return bytes(found)
+
+    def _say(self, data):
+        if self._secured is None:
+            self._end.sendall(data)
+        else:
+            self._secured.send([data], 60.0)
 
 
 class Recorded(ServerCalls):
     """A worker's calls to such servers, each of which has a connection that is idle."""
 
-    def __init__(self, count):
+    def __init__(self, count, *, tls=False):
         self.servers = []
         self._circuits = []
         self._pools = []
         for index in range(count):
             near, far = socket.socketpair()
-            link, pool = Link(near), Pool(NOWHERE, "", None)
+            secured = [tls_ends.in_c(near, serves=False), tls_ends.in_c(far)] if tls else [None] * 2
+            assert not tls or tls_ends.met(*secured) == [None, None]
+            link, pool = Link(near, secured[0]), Pool(NOWHERE, "", None)
             pool._links.add(link)
             pool.give_back(link)
             circuit = Circuit(f"server {index}", lambda: NOWHERE, NOWHERE, patience=0.0)
             circuit._connection._pools.append(pool)
             self._circuits.append(circuit)
             self._pools.append(pool)
-            self.servers.append(Server(far))
+            self.servers.append(Server(far, secured[1]))
         self._noting = threading.Lock()
         self.caller = pb.PushIdentity(worker=3, incarnation=1)
         self.forget()

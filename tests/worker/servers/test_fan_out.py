@@ -31,9 +31,9 @@ MOST = 4
 VALUE_TYPES = [pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16]
 
 
-@pytest.fixture(scope="module")
-def recorded():
-    made = Recorded(MOST)
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
+def recorded(request):
+    made = Recorded(MOST, tls=request.param)
     yield made
     made.close()
 
@@ -230,9 +230,9 @@ def push(number=1):
     )
 
 
-@pytest.fixture
-def calls():
-    made = Recorded(MOST)
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def calls(request):
+    made = Recorded(MOST, tls=request.param)
     for each in made.servers:
         each.answer = plain
     yield made
@@ -443,3 +443,31 @@ def test_pulls_and_pushes_at_once_go_below_python_and_nothing_is_lost(
     np.testing.assert_array_equal(last.trainable, np.full(5, -2.0 * steps, np.float32))
     # The first call of each connection was Python's.
     assert sum(below) > 3 * (4 * steps + 2) - 3 * 2 * 4
+
+
+def test_dense_values_of_a_pull_that_is_made_again_are_asked_for_again(recorded):
+    recorded.forget()
+    routing = Routing(1, 3, owners([0, 1, 2]), 2)
+
+    def answer(server):
+        def said(body):
+            if server == 2:
+                return refusal(pb.STALE_ROUTING)
+            _, asked = frames.decode(body, pb.PullRequest)
+            rows = [np.zeros((each.size, 2), np.float32) for each in asked]
+            dense = [np.full(2, 5, np.float32), np.zeros(0, np.float32)]
+            return whole(frames.encode(pb.PullReply(version=7, has_dense=True), rows + dense))
+
+        return said
+
+    for server, each in enumerate(recorded.servers):
+        each.answer = answer(server)
+    recorded.dense.set(np.zeros(4, np.float32), np.zeros(0, np.float32))
+    recorded.dense.versions = [3, 3]
+    puller = Puller(recorded, threading.Event(), pb.FLOAT32, whole_updates=False)
+    puller.register([2], 0, 0)
+    ids = np.arange(50, dtype=np.int64)
+    with pytest.raises(WireError, match="STALE_ROUTING"):
+        puller.fetch(group_tables([[ids]], routing), routing, training=True)
+    assert recorded.dense.versions == [3, 3]
+    assert recorded.dense.trainable.tolist() == [0.0] * 4
