@@ -129,7 +129,8 @@ def unnamed(outcome: Outcome, config: JobConfig) -> list[str]:
     problems = []
     deaths = outcome.audit.get("deaths", ())
     folder = JobFolder(Path(config.job_dir))
-    logs, over = folder.logs, folder.result.stat().st_mtime
+    logs = folder.logs
+    over = folder.result.stat().st_mtime if folder.result.exists() else math.inf
     for worker in (Target("worker", index) for index in range(config.num_workers)):
         own = [death for death in deaths if death["who"] in (worker.process, JOB)]
         causes = [death["cause"] for death in own]

@@ -251,8 +251,9 @@ def test_a_jobs_own_seed_is_one_of_its_processes(folder, monkeypatch):
     job = JobFolder(folder / "job")
     seeds = Pool(folder, job.config)
     assert Started(folder, "one", seeds, "exit", "0").status() == 0
-    assert job_processes(job.config) == [seed_pid(seeds)]
-    assert kill_job(job.config) == 1
+    with seeds.ready(SERVING, os.environ):  # it ends two seconds after its last user
+        assert job_processes(job.config) == [seed_pid(seeds)]
+        assert kill_job(job.config) == 1
 
 
 def test_the_variable_says_where_seeds_are(folder, monkeypatch):
