@@ -55,7 +55,6 @@ typedef struct {
     const shoal_served *tables;    /* once there: for good */
     int table_count;
     shoal_moments *moments;
-    int pushes;              /* are applied here */
     shoal_log log;           /* append is NULL: there is none; with the model, for good */
     shoal_between *between;  /* what pushes enter; NULL: no row is ever removed; as the log */
     int (*sweep)(void *context); /* does a part of a sweep and opens the way; returns as log.kept */
@@ -139,7 +138,7 @@ static void shoal_count_answer(shoal_answerer *a, shoal_durations *d, double sec
 
 /* What holds at one moment, for one request. */
 typedef struct {
-    int alone, table_count, pushes;
+    int alone, table_count;
     uint8_t own[SHOAL_SLOT_BYTES];
     const shoal_served *tables;
     shoal_moments *moments;
@@ -176,7 +175,6 @@ static int shoal_take_facts(shoal_answerer *a, const shoal_identity *caller, int
     facts->tables = a->tables;
     facts->table_count = a->table_count;
     facts->moments = a->moments;
-    facts->pushes = a->pushes;
     facts->record = caller->worker < a->recorded ? a->records[caller->worker] : NULL;
     pthread_mutex_unlock(&a->lock);
     return may;

@@ -38,7 +38,6 @@ class Answerer:
         tables: Iterable[tuple[RowStore, bool, bool]],
         moments: Moments,
         *,
-        pushes: bool = False,
         log: Callable[
             [memoryview, int, int, int | None], tuple[int, int, Callable[[], bool] | None]
         ]

@@ -225,20 +225,18 @@ cdef class Answerer:
         """
         shoal_leave_from(&self._answerer, moment)
 
-    def serve_model(
-        self, tables, moments, *, bint pushes=False, log=None, between=None, sweep=None
-    ):
+    def serve_model(self, tables, moments, *, log=None, between=None, sweep=None):
         """Begin to serve the model, once.
 
         tables: for each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
-        TableSpec says. moments: of the same tables. pushes: whether they are applied here, too.
-        log: sends a push on its way to the log, takes its ticket, and waits for nothing. It is
-        called with the frame, its worker, the version of its pull and its event time or None, and
-        returns step, staleness, and what waits until the push is kept: a function that returns
-        whether pushes are taken still, or None. The frame is to be used no more once that has
-        returned. If it raises, Python handles the push. between: the Between that pushes enter,
-        which the log does where there is one. sweep: does a part of a sweep, opens it again and
-        returns whether pushes are taken still. Raises ValueError if there is a model, MemoryError.
+        TableSpec says. moments: of the same tables. log: sends a push on its way to the log, takes
+        its ticket, and waits for nothing. It is called with the frame, its worker, the version of
+        its pull and its event time or None, and returns step, staleness, and what waits until the
+        push is kept: a function that returns whether pushes are taken still, or None. The frame is
+        to be used no more once that has returned. If it raises, Python handles the push. between:
+        the Between that pushes enter, which the log does where there is one. sweep: does a part of
+        a sweep, opens it again and returns whether pushes are taken still. Raises ValueError if
+        there is a model, MemoryError.
         """
         if self._kept is not None:
             raise ValueError("there is a model already")
@@ -260,7 +258,7 @@ cdef class Answerer:
         with nogil:
             pthread_mutex_lock(&self._answerer.lock)
             self._answerer.tables, self._answerer.table_count = self._tables, count
-            self._answerer.moments, self._answerer.pushes = address, pushes
+            self._answerer.moments = address
             self._answerer.between, self._answerer.sweep = way, &sweep_part
             self._answerer.context = <void *>self
             if logs:
@@ -373,15 +371,13 @@ cdef class Answerer:
         connection.part_seconds = part_seconds
         if path:
             connection.pause = path
-        if secured is None:
-            with nogil:
-                result = shoal_serve(&self._answerer, &connection)
-        else:
+        if secured is not None:
             secured.take()
             connection.tls = <shoal_tls *><size_t>secured.address
             connection.tls.seconds = answer_seconds
-            with nogil:
-                result = shoal_serve(&self._answerer, &connection)
+        with nogil:
+            result = shoal_serve(&self._answerer, &connection)
+        if secured is not None:
             secured.give_back()
         if result == SHOAL_HALF_APPLIED:
             self._end(connection.broken)

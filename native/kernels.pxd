@@ -345,7 +345,6 @@ cdef extern from "connection.h" nogil:
         const shoal_served *tables
         int table_count
         shoal_moments *moments
-        int pushes
         shoal_log log
         shoal_between *between
         int (*sweep)(void *context) noexcept nogil

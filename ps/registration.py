@@ -290,7 +290,6 @@ class Registration:
                 for store, spec in zip(model.tables, model.spec.tables, strict=True)
             ],
             model.moments,
-            pushes=True,
             log=None if self.log is None else self.log.begins(model),
             between=None if model.lifecycle is None else model.lifecycle.between,
             sweep=partial(self._sweep, model),

@@ -38,7 +38,7 @@ class Served:
         self.block = DenseBlock(np.zeros(size, np.float32), OptimizerSpec("sgd", {}))
         self.moments.begin(self.block, self.state)
         self.answerer = Answerer(KIND, PUSH, [1e-5, 1.0])
-        self.answerer.serve_model([(self.table, vocabulary, False)], self.moments, pushes=True)
+        self.answerer.serve_model([(self.table, vocabulary, False)], self.moments)
         self.answerer.route(1, None)
         self.answerer.open()
 

@@ -30,7 +30,6 @@ class Swept(Served):
         self.answerer.serve_model(
             [(self.table, False, False)],
             self.moments,
-            pushes=True,
             between=self.between,
             sweep=self.sweep,
         )

@@ -126,7 +126,7 @@ SHORT_OF_MEMORY = """
 
     served, ended = Served(), []
     served.answerer = Answerer(KIND, PUSH, [1.0], broken=ended.append)
-    served.answerer.serve_model([(served.table, False, False)], served.moments, pushes=True)
+    served.answerer.serve_model([(served.table, False, False)], served.moments)
     served.answerer.route(1, None)
     served.answerer.open()
     record = PushRecord()

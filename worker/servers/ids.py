@@ -31,6 +31,11 @@ class TableIds:
     inverses: list[npt.NDArray[np.int32]]
 
 
+def slice_of_server(offsets: Int64, server: int) -> slice:
+    """The slice of ids that are grouped by server which is one server's; offsets: as TableIds'."""
+    return slice(int(offsets[server]), int(offsets[server + 1]))
+
+
 def group_tables(calls: Sequence[Sequence[Int64]], routing: Routing) -> list[TableIds]:
     """The ids of each table, of the calls of its layers.
 

@@ -22,7 +22,7 @@ from shoal.proto.errors import WireError
 from shoal.proto.values.routing import Routing, slice_offsets
 from shoal.proto.wire import frames
 from shoal.worker.servers.fan_out import fan_out
-from shoal.worker.servers.ids import TableIds
+from shoal.worker.servers.ids import TableIds, slice_of_server
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -168,7 +168,9 @@ class PullPlan:
         """The request to one server."""
         header = self._header(request)
         header.dense_version = request.dense_versions[server]
-        return frames.pieces(header, [each.unique[_own(each, server)] for each in self._distinct])
+        return frames.pieces(
+            header, [each.unique[slice_of_server(each.offsets, server)] for each in self._distinct]
+        )
 
     def _header(self, request: PullHead) -> pb.PullRequest:
         """The fields that all servers share."""
@@ -188,7 +190,10 @@ class PullPlan:
         Raises WireError(BAD_REQUEST) if it is none to this pull.
         """
         dtype = frames.DTYPES[self._value_type]
-        own = [self.rows[table][_own(self._ids[table], server)] for table in self._order]
+        own = [
+            self.rows[table][slice_of_server(self._ids[table].offsets, server)]
+            for table in self._order
+        ]
 
         def place(header: pb.PullReply, found: list[Any]) -> list[npt.NDArray[Any]]:
             wanted = [(dtype, rows.shape) for rows in own]
@@ -206,8 +211,3 @@ class PullPlan:
                 values.decode(rows, target)
         newer = (arrays[-2], arrays[-1]) if reply.has_dense else None
         return Answer(reply, newer)
-
-
-def _own(ids: TableIds, server: int) -> slice:
-    """The slice of `ids.unique` with the ids of one server."""
-    return slice(int(ids.offsets[server]), int(ids.offsets[server + 1]))

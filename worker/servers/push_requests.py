@@ -21,6 +21,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import Routing, slice_of, slice_offsets
 from shoal.proto.wire import frames
 from shoal.worker.servers.fan_out import fan_out
+from shoal.worker.servers.ids import slice_of_server
 
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
@@ -48,9 +49,9 @@ class Parts:
 
     def of(self, server: int) -> dict[int, tuple[Int64, Float32]]:
         """The part of a server, by table. Tables that share ids have one object."""
-        ids = [ids[_own(offsets, server)] for ids, offsets in self.distinct]
+        ids = [ids[slice_of_server(offsets, server)] for ids, offsets in self.distinct]
         return {
-            table: (ids[place], values[_own(self.distinct[place][1], server)])
+            table: (ids[place], values[slice_of_server(self.distinct[place][1], server)])
             for table, place, values in zip(self.tables, self.ids_of, self.values, strict=True)
         }
 
@@ -69,10 +70,6 @@ class Parts:
     def some(self, server: int) -> bool:
         """True if there are ids of a server."""
         return any(offsets[server] < offsets[server + 1] for _, offsets in self.distinct)
-
-
-def _own(offsets: Int64, server: int) -> slice:
-    return slice(int(offsets[server]), int(offsets[server + 1]))
 
 
 def split_by_owner(tables: Tables, routing: Routing) -> Parts:
@@ -137,7 +134,7 @@ class PushPlan:
         if any(scale != 1.0 for scale in scales):
             header.scales.extend(scales)
         arrays: list[npt.NDArray[Any]] = [
-            ids[_own(offsets, server)] for ids, offsets in self.parts.distinct
+            ids[slice_of_server(offsets, server)] for ids, offsets in self.parts.distinct
         ]
         for gradient, scale in zip(gradients, scales, strict=True):
             scaled = gradient if scale == 1.0 else gradient * np.float32(1.0 / scale)
