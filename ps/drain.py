@@ -18,9 +18,9 @@ from shoal.ps.service import ParameterServer
 
 logger = logging.getLogger(__name__)
 
-MASTER_SECONDS = 5.0
-"""For the master to answer: one that is gone, as when the whole job is deleted, takes no
-checkpoint."""
+MASTER_SECONDS = 15.0
+"""For the master to answer, or for the next one, whose pod takes 5 to 10 s to come. One that is
+gone, as when the whole job is deleted, takes no checkpoint."""
 
 ASK_SECONDS = 0.2
 

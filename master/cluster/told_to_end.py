@@ -35,7 +35,11 @@ def _servers_drain(job: Job, now: float) -> bool:
     # What has not begun to move would take longer than this master has.
     del now
     job.moves.departures.end()
-    return job.checkpoints.drains.pending or job.moves.under_way
+    # With one that may end now there is no other checkpoint before its successor, which the next
+    # master starts.
+    drains = job.checkpoints.drains
+    waits = drains.pending and not drains.leaving(job.members.alive_servers)
+    return waits or job.moves.under_way
 
 
 def suspend(job: MastersJob, remove_pods: Callable[[], None]) -> None:

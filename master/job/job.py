@@ -331,7 +331,7 @@ class Job:
             self.on(event, now)
         if self.phases.workers_needed is None and self.members.given_back:
             self.on(events.WorkersCalledBack(), now)
-        still = not (self.checkpoints.under_way or self.checkpoints.drains.pending)
+        still = not (self.checkpoints.under_way or self.checkpoints.servers_drain)
         still = still and self.work.follow_ups.idle
         # Before checkpoints, which one may ask for at once after another; and a move asks for one.
         self.moves.tick(self.phases.phase, now, may_move=still)
@@ -469,7 +469,7 @@ class Job:
         if not closed:
             # Where another one waits for a checkpoint, that has all of this one as well; after it
             # that other one is away, and nothing could move.
-            able = training and not self.checkpoints.drains.pending
+            able = training and not self.checkpoints.servers_drain
             return Drained(None, self.moves.departs(member, seconds, now, able=able))
         self.moves.departures.closed(start)
         return Drained(self.checkpoints.draining(start, now))

@@ -122,6 +122,11 @@ class Checkpoints:
         """True if a checkpoint is being taken."""
         return self._ordered or self._taking is not Taking.IDLE
 
+    @property
+    def servers_drain(self) -> bool:
+        """True if a server waits for a checkpoint, or was told of it and has not ended yet."""
+        return self.drains.pending or self.drains.leaving(self._members.alive_servers)
+
     def age(self, now: float) -> float | None:
         """Seconds since the newest one was taken; before the first, since training began.
 
@@ -201,6 +206,8 @@ class Checkpoints:
         # While rows move, none of the servers has all that is its own, and nothing else.
         if self.under_way or self._moves.under_way or not self._members.servers_ready:
             return
+        if self.drains.leaving(self._members.alive_servers):
+            return  # its successor is to take it
         moves = self._moves.pending or self._moves.departures.serving(self._members)
         urgent = self._phases.saves or self.drains.wanted
         if (self._yields and moves and not urgent) or not self._due(now):

@@ -7,6 +7,7 @@ waits for what; pure, no I/O, no clock. When a checkpoint is taken is checkpoint
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from shoal.master.job.heard import hears, uses_heard
@@ -42,6 +43,10 @@ class Drains:
     def pending(self) -> bool:
         """True if a server waits."""
         return bool(self._asked or self._covered)
+
+    def leaving(self, alive: Set[Start]) -> bool:
+        """True if one of these servers may end now, and has not yet: it answers nobody any more."""
+        return not alive.isdisjoint(self._outcomes)
 
     def known(self, start: Start) -> bool:
         """True if the server has asked before."""

@@ -178,6 +178,13 @@ class Membership:
         """True if every server has registered."""
         return all(member.state == ProcessState.ALIVE for member in self.servers.values())
 
+    @property
+    def alive_servers(self) -> set[Start]:
+        """The processes of servers that have registered and have not died."""
+        members = self.servers.values()
+        alive = (each for each in members if each.state is ProcessState.ALIVE)
+        return {Start(each.id, each.incarnation) for each in alive}
+
     def worker_calls(self, worker: WorkerId, incarnation: int, now: float) -> WorkerMember:
         """The member that a call of this worker speaks for, noting the sign of life.
 

@@ -67,9 +67,7 @@ class Departures:
 
         A checkpoint for another one waits for it: after that this one would get none any more.
         """
-        told = self._until.keys() - self._closed
-        alive = (each for each in members.servers.values() if each.state is ProcessState.ALIVE)
-        return any(_start_of(each) in told for each in alive)
+        return not members.alive_servers.isdisjoint(self._until.keys() - self._closed)
 
     @uses_heard
     def refuse(self, start: Start) -> None:

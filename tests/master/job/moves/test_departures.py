@@ -4,6 +4,7 @@ import pytest
 
 from shoal.master.calls.fences import Said
 from shoal.master.calls.server_work import _begin_move, _fenced
+from shoal.master.cluster.told_to_end import _servers_drain
 from shoal.master.job import events
 from shoal.master.job.instructions import (
     FenceWorker,
@@ -160,6 +161,28 @@ def test_servers_that_end_with_the_first_one_take_the_checkpoint_with_it():
     later = world()
     assert told(later, 0, closed=True).outcome is None
     assert not told(later, 2).serves
+
+
+def test_one_that_is_told_after_another_one_may_end_waits_for_the_successor_of_that():
+    """Its rows cannot move there, and no checkpoint is complete without it."""
+    job = world(relaunch_limit=3)
+    assert told(job, 0, closed=True).outcome is None
+    assert job.job.take_instructions() == [TakeCheckpoint()]
+    job.job.on(events.CheckpointBegun(), 2.0)
+    job.job.on(events.CheckpointTaken(events.Taken(1, 1, 1, 0.1), False), 2.0)
+    assert "in checkpoint 1" in told(job, 0, closed=True).outcome
+    assert not told(job, 1).serves
+    assert told(job, 1, closed=True).outcome is None
+    assert table(job) is None
+    assert job.job.take_instructions() == []
+    # A master that is told to end, too, leaves this to the next one.
+    assert not _servers_drain(job.job, 2.0)
+    job.job.on(exited(ServerId(0)), 3.0)
+    job.job.on(events.ServerRegistered(ServerId(0), 1, "back:0"), 4.0)
+    assert TakeCheckpoint() in job.instructions(4.0)
+    assert _servers_drain(job.job, 4.0)
+    job.checkpoint(4.0)
+    assert "in checkpoint 2" in told(job, 1, 5.0, closed=True).outcome
 
 
 def test_a_server_takes_a_checkpoint_if_its_rows_have_not_moved_in_time_or_cannot():
