@@ -78,10 +78,14 @@ SHOAL_CLONES static void shoal_prepare_gradient(const float *restrict g, float *
     }
 }
 
-/* Keras: variable - variable * weight_decay * learning_rate, before the rule. */
+/* Before the rule. Keras: variable - variable * weight_decay * learning_rate; PyTorch: one factor. */
 SHOAL_CLONES static void shoal_decay_weights(float *w, int64_t n, const shoal_step *p) {
     const float decay = p->decay, rate = p->rate;
-    for (int64_t i = 0; i < n; i++) w[i] = w[i] - w[i] * decay * rate;
+    if (p->torch) {
+        for (int64_t i = 0; i < n; i++) w[i] *= p->kept;
+    } else {
+        for (int64_t i = 0; i < n; i++) w[i] = w[i] - w[i] * decay * rate;
+    }
 }
 
 /* Copies a part of a row. Readers take no lock: an update may be changing the row, and

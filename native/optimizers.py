@@ -2,8 +2,10 @@
 
 Owns the names, defaults, ranges and JSON form of an optimizer; the arithmetic is in
 steps.h, applied to rows by ``rowstore`` and to dense blocks by ``dense``. Names and
-defaults are those of Keras 3. The learning rate is not part of the specification:
-it is passed with every update, so that schedules need no support here.
+defaults are those of Keras 3. The flag ``torch`` takes a rule in torch.optim's form,
+which has epsilon outside of the root and the rate outside of the momentum. The
+learning rate is not part of the specification: it is passed with every update, so
+that schedules need no support here.
 
 Sparse updates are lazy: a row that is in no batch is not touched, so its momentum
 does not go on and its moments and weights do not decay meanwhile. A table whose rows
@@ -47,14 +49,22 @@ class _Kind:
     """What a sparse update leaves out for rows that are not in the batch."""
 
 
+_ADAM: Mapping[str, Hyperparameter] = {
+    "beta_1": 0.9,
+    "beta_2": 0.999,
+    "epsilon": 1e-7,
+    "amsgrad": False,
+    "torch": False,
+}
+
 KINDS: Mapping[str, _Kind] = {
     "sgd": _Kind({}, "nothing: rows without gradient do not move in the dense rule either"),
     "momentum": _Kind(
-        {"momentum": 0.9, "nesterov": False},
+        {"momentum": 0.9, "nesterov": False, "torch": False},
         "the velocity neither decays nor moves the row until its next gradient",
     ),
     "adagrad": _Kind(
-        {"initial_accumulator_value": 0.1, "epsilon": 1e-7},
+        {"initial_accumulator_value": 0.1, "epsilon": 1e-7, "torch": False},
         "nothing: a zero gradient changes neither the accumulator nor the row",
     ),
     "rowwise_adagrad": _Kind(
@@ -62,16 +72,16 @@ KINDS: Mapping[str, _Kind] = {
         "nothing, as adagrad; one accumulator per row, of the mean squared gradient",
     ),
     "rmsprop": _Kind(
-        {"rho": 0.9, "momentum": 0.0, "epsilon": 1e-7, "centered": False},
+        {"rho": 0.9, "momentum": 0.0, "epsilon": 1e-7, "centered": False, "torch": False},
         "the averages do not decay and the momentum does not move the row",
     ),
     "adam": _Kind(
-        {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "amsgrad": False},
+        _ADAM,
         "the moments do not decay and do not move the row; the bias correction goes by the "
         "table's step, not by the row's own count",
     ),
     "adamw": _Kind(
-        {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7, "amsgrad": False, "weight_decay": 0.004},
+        _ADAM | {"weight_decay": 0.004},
         "as adam; weights decay only in the batches the row is in",
     ),
     "ftrl": _Kind(
@@ -107,6 +117,9 @@ _NEAREST: Mapping[str, str] = {
 }
 """Optimizers of Keras that servers do not run, and the ones to take in their place."""
 
+_OF_TORCH: Mapping[str, str] = {"epsilon": "eps", "rho": "alpha"}
+"""Hyperparameters that torch.optim has by another name."""
+
 _CHECKS: Mapping[str, Check] = {
     "momentum": _SHARE,
     "rho": _SHARE,
@@ -125,8 +138,9 @@ _CHECKS: Mapping[str, Check] = {
     "global_clipnorm": _AT_LEAST_0,
 }
 
-_CONSTANTS = tuple(
-    name for name in _CHECKS if name not in ("initial_accumulator_value", "global_clipnorm")
+_CONSTANTS = (
+    *(name for name in _CHECKS if name not in ("initial_accumulator_value", "global_clipnorm")),
+    *("nesterov", "torch"),
 )
 """What a kernel reads: the rest is in the slots' first values, or applied by others."""
 
@@ -143,6 +157,10 @@ _SLOTS: Mapping[str, tuple[str, ...]] = {
     "adam": ("momentum", "velocity"),
     "amsgrad": ("momentum", "velocity", "velocity_hat"),
     "ftrl": ("accumulator", "linear"),
+    "torch_momentum": ("momentum_buffer",),
+    "torch_adagrad": ("accumulator",),
+    "torch_rmsprop": ("velocity",),
+    "torch_rmsprop_momentum": ("velocity", "momentum_buffer"),
 }
 
 
@@ -201,6 +219,8 @@ class OptimizerSpec:
         clips = [name for name in COMMON[1:] if defaults[name]]
         if len(clips) > 1:
             raise ValueError(f"optimizer {self.kind!r}: {' and '.join(clips)} exclude each other")
+        if defaults.get("torch") and defaults.get("centered"):
+            raise ValueError(f"optimizer {self.kind!r}: torch's form has no centered")
         self._check_divisor(defaults)
         object.__setattr__(self, "hyperparameters", defaults)
 
@@ -228,14 +248,15 @@ class OptimizerSpec:
     def rule(self) -> str:
         """The kernel of steps.h that this kind with these flags runs."""
         h = self.hyperparameters
-        if self.kind == "momentum" and h["nesterov"]:
+        torch = "torch_" if h.get("torch") else ""
+        if self.kind == "momentum" and h["nesterov"] and not torch:
             return "nesterov"
         if self.kind in ("adam", "adamw"):
             return "amsgrad" if h["amsgrad"] else "adam"
         if self.kind == "rmsprop":
             centered = "_centered" if h["centered"] else ""
-            return f"rmsprop{centered}{'_momentum' if h['momentum'] else ''}"
-        return self.kind
+            return f"{torch}rmsprop{centered}{'_momentum' if h['momentum'] else ''}"
+        return f"{torch}{self.kind}"
 
     @property
     def slot_names(self) -> tuple[str, ...]:
@@ -311,3 +332,36 @@ class OptimizerSpec:
                 raise ValueError(f"optimizer {class_name}: option {option} is not supported")
         names = {*KINDS[kinds[class_name]].defaults, *COMMON}
         return cls(kinds[class_name], {k: v for k, v in config.items() if k in names})
+
+    @classmethod
+    def from_torch(cls, class_name: str, options: Mapping[str, Any]) -> OptimizerSpec:
+        """Build from the name of a class of torch.optim and its ``defaults``.
+
+        Raises ValueError for a class or an option without a kernel here.
+        """
+        kinds = {
+            "SGD": "momentum" if options.get("momentum") else "sgd",
+            "Adagrad": "adagrad",
+            "RMSprop": "rmsprop",
+            "Adam": "adam",
+            "AdamW": "adamw",
+        }
+        if class_name not in kinds:
+            near = _NEAREST.get(class_name, {"NAdam": "Adam", "RAdam": "Adam"}.get(class_name))
+            raise ValueError(
+                f"the optimizer torch.optim.{class_name} is not supported: the servers have "
+                f"{', '.join(kinds)}" + (f"; the nearest is {near}" if near else "")
+            )
+        kind = kinds[class_name]
+        unsupported = {"dampening", "maximize", "lr_decay", "centered"}
+        unsupported |= {"weight_decay"} if class_name != "AdamW" else set()
+        if used := sorted(name for name in unsupported if options.get(name)):
+            instead = "; AdamW decays weights" if used == ["weight_decay"] else ""
+            raise ValueError(
+                f"torch.optim.{class_name}: the servers have no {' and no '.join(used)}{instead}"
+            )
+        betas = options.get("betas", (0.9, 0.999))
+        named = options | {"beta_1": betas[0], "beta_2": betas[1], "torch": True}
+        named |= {mine: options[its] for mine, its in _OF_TORCH.items() if its in options}
+        names = {*KINDS[kind].defaults, "weight_decay"}
+        return cls(kind, {name: named[name] for name in names if name in named})

@@ -1,7 +1,7 @@
 /* The update rules: one function per optimizer over one run of n elements.
  *
  * Each follows the order of operations of Keras 3's update_step, in float32, so
- * results agree with it to rounding. `s` holds the slots one after another, each
+ * results agree with it to rounding; those of torch follow torch.optim's. `s` holds the slots one after another, each
  * `pitch` floats after the one before: pitch is n for a row of a table and the
  * block's length for a dense block. w, s: INOUT; g: IN. What precedes the rule
  * (scale, clipping, weight decay) is in apply.h.
@@ -26,7 +26,11 @@
     of(SHOAL_RMSPROP_CENTERED_MOMENTUM, rmsprop_centered_momentum) \
     of(SHOAL_ADAM, adam)                                          \
     of(SHOAL_AMSGRAD, amsgrad)                                    \
-    of(SHOAL_FTRL, ftrl)
+    of(SHOAL_FTRL, ftrl)                                          \
+    of(SHOAL_TORCH_MOMENTUM, torch_momentum)                      \
+    of(SHOAL_TORCH_ADAGRAD, torch_adagrad)                        \
+    of(SHOAL_TORCH_RMSPROP, torch_rmsprop)                        \
+    of(SHOAL_TORCH_RMSPROP_MOMENTUM, torch_rmsprop_momentum)
 
 enum { SHOAL_EACH_RULE(SHOAL_NUMBER) SHOAL_RULES };
 static const char *const shoal_rule_names[] = {SHOAL_EACH_RULE(SHOAL_NAME)};
@@ -45,7 +49,9 @@ static const char *const shoal_rule_names[] = {SHOAL_EACH_RULE(SHOAL_NAME)};
     of(SHOAL_OF_BETA, beta)                                   \
     of(SHOAL_OF_DECAY, weight_decay)                          \
     of(SHOAL_OF_CLIP_VALUE, clipvalue)                        \
-    of(SHOAL_OF_CLIP_NORM, clipnorm)
+    of(SHOAL_OF_CLIP_NORM, clipnorm)                          \
+    of(SHOAL_OF_NESTEROV, nesterov)                           \
+    of(SHOAL_OF_TORCH, torch)
 
 enum { SHOAL_EACH_CONSTANT(SHOAL_NUMBER) SHOAL_CONSTANTS };
 static const char *const shoal_constant_names[] = {SHOAL_EACH_CONSTANT(SHOAL_NAME)};
@@ -63,9 +69,12 @@ typedef struct {
     float clip_value;  /* 0: none */
     float clip_norm;   /* 0: none */
     float decay;       /* weight decay; 0: none */
-    float beta_1, beta_2; /* Adam */
+    double beta_1, beta_2; /* Adam */
+    int torch;         /* as torch.optim has the rule */
+    int nesterov;      /* torch_momentum */
     /* of one update, set by shoal_step_at */
     float rate;        /* learning rate */
+    float kept;        /* torch: of a weight, after its decay */
     float alpha;       /* Adam: the rate with both bias corrections */
     float l2_now;      /* FTRL: l2 + beta / (2 rate) */
     float scale;       /* multiplies every gradient */
@@ -78,8 +87,10 @@ static shoal_step shoal_step_of(int rule, const double *c) {
     p.rule = rule;
     p.momentum = (float)c[SHOAL_OF_MOMENTUM];
     p.rho = (float)c[SHOAL_OF_RHO];
-    p.beta_1 = (float)c[SHOAL_OF_BETA_1];
-    p.beta_2 = (float)c[SHOAL_OF_BETA_2];
+    p.beta_1 = c[SHOAL_OF_BETA_1];
+    p.beta_2 = c[SHOAL_OF_BETA_2];
+    p.torch = c[SHOAL_OF_TORCH] != 0.0;
+    p.nesterov = c[SHOAL_OF_NESTEROV] != 0.0;
     const int is_adam = rule == SHOAL_ADAM || rule == SHOAL_AMSGRAD;
     p.keep_first = (float)(1.0 - c[is_adam ? SHOAL_OF_BETA_1 : SHOAL_OF_RHO]);
     p.keep_second = (float)(1.0 - c[SHOAL_OF_BETA_2]);
@@ -97,14 +108,23 @@ static shoal_step shoal_step_of(int rule, const double *c) {
 }
 
 /* Keras takes float32 powers of float32 betas; at small steps 1 - beta_2^step
- * keeps few digits, so the same roundings are made here. */
+ * keeps few digits, so the same roundings are made here. PyTorch takes them in
+ * double, and adds epsilon to the corrected root. */
 static shoal_step shoal_step_at(const shoal_step *base, double rate, double scale, double step) {
     shoal_step p = *base;
     p.rate = (float)rate;
     p.scale = (float)scale;
+    p.kept = (float)(1.0 - rate * p.decay);
     if (p.rule == SHOAL_ADAM || p.rule == SHOAL_AMSGRAD) {
-        float first = powf(p.beta_1, (float)step), second = powf(p.beta_2, (float)step);
-        p.alpha = p.rate * sqrtf(1.0f - second) / (1.0f - first);
+        if (p.torch) {
+            const double root = sqrt(1.0 - pow(p.beta_2, step));
+            p.alpha = (float)(rate * root / (1.0 - pow(p.beta_1, step)));
+            p.epsilon = (float)(p.epsilon * root);
+        } else {
+            float first = powf((float)p.beta_1, (float)step);
+            float second = powf((float)p.beta_2, (float)step);
+            p.alpha = p.rate * sqrtf(1.0f - second) / (1.0f - first);
+        }
     }
     p.l2_now = p.l2;
     if (p.rule == SHOAL_FTRL) p.l2_now = p.l2 + p.beta / (2.0f * p.rate);
@@ -281,5 +301,48 @@ SHOAL_STEP(ftrl) {
     if (p->power == 0.5f) shoal_ftrl(w, s, g, n, pitch, p, 1);
     else shoal_ftrl(w, s, g, n, pitch, p, 0);
 }
+
+/* torch.optim's own forms: the rate is outside of the momentum, and epsilon outside of the root. */
+
+SHOAL_STEP(torch_momentum) {
+    (void)pitch;
+    const float rate = p->rate, momentum = p->momentum;
+    const float now = p->nesterov ? 1.0f : 0.0f, carried = p->nesterov ? momentum : 1.0f;
+    for (int64_t i = 0; i < n; i++) {
+        float m = s[i] * momentum + g[i];
+        s[i] = m;
+        w[i] -= rate * (now * g[i] + carried * m);
+    }
+}
+
+SHOAL_STEP(torch_adagrad) {
+    (void)pitch;
+    const float rate = p->rate, epsilon = p->epsilon;
+    for (int64_t i = 0; i < n; i++) {
+        float a = s[i] + g[i] * g[i];
+        s[i] = a;
+        w[i] -= rate * (g[i] / (__builtin_sqrtf(a) + epsilon));
+    }
+}
+
+SHOAL_INLINE void shoal_torch_rmsprop(float *restrict w, float *restrict s, const float *restrict g,
+                                      const int64_t n, const int64_t pitch, const shoal_step *p,
+                                      const int momentum) {
+    float *restrict velocity = s, *restrict buffer = s + pitch;
+    const float rate = p->rate, rho = p->rho, keep = p->keep_first, epsilon = p->epsilon;
+    for (int64_t i = 0; i < n; i++) {
+        float v = rho * velocity[i] + keep * (g[i] * g[i]);
+        velocity[i] = v;
+        float step = g[i] / (__builtin_sqrtf(v) + epsilon);
+        if (momentum) {
+            step = p->momentum * buffer[i] + step;
+            buffer[i] = step;
+        }
+        w[i] -= rate * step;
+    }
+}
+
+SHOAL_STEP(torch_rmsprop) { shoal_torch_rmsprop(w, s, g, n, pitch, p, 0); }
+SHOAL_STEP(torch_rmsprop_momentum) { shoal_torch_rmsprop(w, s, g, n, pitch, p, 1); }
 
 #endif

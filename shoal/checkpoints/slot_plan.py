@@ -19,6 +19,9 @@ _FAMILIES = {
     "rmsprop_momentum": "rmsprop",
     "rmsprop_centered": "rmsprop",
     "rmsprop_centered_momentum": "rmsprop",
+    "torch_adagrad": "adagrad",
+    "torch_rmsprop": "rmsprop",
+    "torch_rmsprop_momentum": "rmsprop",
 }
 
 

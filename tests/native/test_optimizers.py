@@ -350,7 +350,7 @@ def test_slot_names_are_those_of_keras():
     ("attribute", "value", "message"),
     [
         ("rule", "newton", "the kernels know no 'newton'"),
-        ("constants", {"momentum": 0.9}, "the kernels read 13 constants"),
+        ("constants", {"momentum": 0.9}, "the kernels read 15 constants"),
         (
             "constants",
             {**dict.fromkeys(list(OptimizerSpec("sgd").constants)[1:], 0.0), "inertia": 0.9},
