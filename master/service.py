@@ -171,7 +171,15 @@ class MasterService:
     def _offer_gradient(self, request: pb.OfferGradientRequest) -> pb.OfferGradientReply:
         gradient = Gradient(WorkerId(request.worker), request.incarnation, request.number)
         event = events.GradientOffered(gradient, request.update, request.task, request.records_done)
-        return pb.OfferGradientReply(admitted=self._job.answer(event))
+
+
+        def offer(job: Job, now: float) -> pb.OfferGradientReply:
+            admitted = event(job, now)
+            return pb.OfferGradientReply(
+                admitted=admitted, next=job.updates.join_ahead(gradient.worker) or 0
+            )
+
+        return self._job.answer(offer)
 
     def _heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         worker = WorkerId(request.worker)

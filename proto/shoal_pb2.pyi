@@ -396,7 +396,7 @@ class InitializeDenseReply(_message.Message):
     def __init__(self, initialized: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
 
 class PullRequest(_message.Message):
-    __slots__ = ("caller", "routing_epoch", "tables", "ids_of", "dense_version", "training", "value_type", "whole_updates", "arrays")
+    __slots__ = ("caller", "routing_epoch", "tables", "ids_of", "dense_version", "training", "value_type", "whole_updates", "arrays", "after")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
@@ -406,6 +406,7 @@ class PullRequest(_message.Message):
     VALUE_TYPE_FIELD_NUMBER: _ClassVar[int]
     WHOLE_UPDATES_FIELD_NUMBER: _ClassVar[int]
     ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     caller: PushIdentity
     routing_epoch: int
     tables: _containers.RepeatedScalarFieldContainer[int]
@@ -415,7 +416,8 @@ class PullRequest(_message.Message):
     value_type: DataType
     whole_updates: bool
     arrays: _containers.RepeatedCompositeFieldContainer[ArraySpec]
-    def __init__(self, caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., value_type: _Optional[_Union[DataType, str]] = ..., whole_updates: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ...) -> None: ...
+    after: int
+    def __init__(self, caller: _Optional[_Union[PushIdentity, _Mapping]] = ..., routing_epoch: _Optional[int] = ..., tables: _Optional[_Iterable[int]] = ..., ids_of: _Optional[_Iterable[int]] = ..., dense_version: _Optional[int] = ..., training: bool = ..., value_type: _Optional[_Union[DataType, str]] = ..., whole_updates: bool = ..., arrays: _Optional[_Iterable[_Union[ArraySpec, _Mapping]]] = ..., after: _Optional[int] = ...) -> None: ...
 
 class PullReply(_message.Message):
     __slots__ = ("version", "has_dense", "time", "applied", "update", "arrays")
@@ -1302,10 +1304,12 @@ class OfferGradientRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., number: _Optional[int] = ..., update: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
 
 class OfferGradientReply(_message.Message):
-    __slots__ = ("admitted",)
+    __slots__ = ("admitted", "next")
     ADMITTED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     admitted: bool
-    def __init__(self, admitted: bool = ...) -> None: ...
+    next: int
+    def __init__(self, admitted: bool = ..., next: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "task", "records_done", "version", "loss", "loss_batches", "stage_seconds", "steps", "left_out", "left_out_records", "left_out_why", "acknowledged", "waits_for", "busy_seconds", "busy_with", "longest_seconds", "journal", "stacks", "steps_done", "learning_rate", "pipeline_depth", "pipeline_why")

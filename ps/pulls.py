@@ -29,6 +29,9 @@ FLOAT32 = np.dtype(np.float32)
 ANSWER_BYTES = 256 << 20
 """Of answers to pulls of --sync, which are made as a whole; beyond it pulls have to come again."""
 
+UPDATE_SECONDS = 1.0
+"""For the update that a pull waits for. A gradient for it may be missing since a worker died."""
+
 
 class Pulls:
     """The pulls of one server; those that its Answerer leaves to Python."""
@@ -64,6 +67,8 @@ class Pulls:
         if request.HasField("caller"):
             self._registration.workers.require(request.caller)
         ids = ids_of_tables(arrays, request)
+        if request.after:
+            self._pending.wait(request.after, UPDATE_SECONDS)
         self._ownership.check(request.routing_epoch, arrays)
         self._answerer.note_load(arrays)
         if not request.whole_updates:

@@ -82,6 +82,7 @@ class Updates:
         self._applied = self._open - 1
         self._training: set[WorkerId] = set()
         self._joined: set[WorkerId] = set()  # who computes a gradient
+        self._next: set[WorkerId] = set()  # who will, for the update after the open one
         self._admitted: list[Gradient] = []
         self._dropped: list[Gradient] = []
         self._decided: deque[Update] = deque()
@@ -127,15 +128,26 @@ class Updates:
     def join(self, worker: WorkerId) -> int | None:
         """Let a worker compute a gradient for the open update; None if it must wait.
 
-        It waits until all servers have applied the update before, and, once it has given
-        one, as long as those to come from the others in training are enough: then the
-        gradients of an update are of different workers, and where workers are fewer than
-        gradients, each gives several. Where workers are held back, only an update goes on that
-        has begun, with no more of them than it takes.
+        It waits until all servers have applied the update before, and where its gradient is to
+        be for the next one.
         """
         if self._applied + 1 < self._open:
             return None
+        joined = self.join_ahead(worker)
+        self._next.discard(worker)
+        return joined if joined == self._open else None
+
+    def join_ahead(self, worker: WorkerId) -> int | None:
+        """Let a worker compute a gradient, once all servers have applied the update before its own.
+
+        Returns the number of its update; None if it must ask again. That is the open one. Once it
+        has given one to that, it is the next one, as long as those to come from the others in
+        training are enough: then the gradients of an update are of different workers, and where
+        workers are fewer than gradients, each gives several. Where workers are held back, only an
+        update goes on that has begun, with no more of them than it takes.
+        """
         self._joined.discard(worker)
+        self._next.discard(worker)
         computed = len(self._admitted) + len(self._joined)
         if self.held_back and not 0 < computed < self.size:
             return None
@@ -144,7 +156,10 @@ class Updates:
             others = self._training - {worker}
             to_come = sum(each not in gave or each in self._joined for each in others)
             if len(self._admitted) + to_come >= self.size:
-                return None
+                if self.held_back:
+                    return None
+                self._next.add(worker)
+                return self._open + 1
         self._joined.add(worker)
         return self._open
 
@@ -155,7 +170,7 @@ class Updates:
     @property
     def quiet(self) -> bool:
         """True if no worker computes a gradient, and none waits."""
-        return self.idle and not self._joined
+        return self.idle and not self._joined and not self._next
 
     @property
     def dropped(self) -> set[Gradient]:
@@ -170,6 +185,7 @@ class Updates:
         """A worker has no training task, and gets none now."""
         self._training.discard(worker)
         self._joined.discard(worker)
+        self._next.discard(worker)
 
     def offer(
         self, gradient: Gradient, joined: int, task: int, records_done: int, *, leased: bool
@@ -216,6 +232,7 @@ class Updates:
         self._unapplied.append(update)
         self._admitted, self._dropped = [], []
         self._open += 1
+        self._joined, self._next = self._joined | self._next, set()
 
     def applied(self, number: int) -> None:
         """Every server has applied an update."""
@@ -289,7 +306,7 @@ class NoUpdates(Updates):
     def __init__(self) -> None:
         super().__init__(0, fold=False)
 
-    def join(self, worker: WorkerId) -> int | None:
+    def join_ahead(self, worker: WorkerId) -> int | None:
         """Raises WireError."""
         del worker
         raise _not_synchronous()

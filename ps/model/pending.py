@@ -42,6 +42,7 @@ class PendingGradients:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._moved = threading.Condition(self._lock)
         self._gradients: dict[_Key, dict[int, _Held]] = {}
         self.update = 0
 
@@ -113,10 +114,16 @@ class PendingGradients:
                     )
             return [[each.gradients for each in self._gradients[key].values()] for key in keys]
 
+    def wait(self, update: int, seconds: float) -> None:
+        """Return once an update is applied, or after so many seconds."""
+        with self._moved:
+            self._moved.wait_for(lambda: self.update >= update, seconds)
+
     def applied(self, request: pb.ApplyUpdateRequest) -> None:
         """An update is in the model: its gradients are pending no longer."""
         with self._lock:
             self.update = max(self.update, request.update)
+            self._moved.notify_all()
             for each in (*request.gradients, *request.dropped):
                 self._gradients.pop(_key(each), None)
 

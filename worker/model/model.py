@@ -108,6 +108,7 @@ class ServedModel:
         self.file = module.path.name
         self.servers = servers
         self._stage = progress.stage
+        self._training_pull = "pull"
         self._numbers = itertools.count(1)
         self._modulate_rate = config.lr_staleness_modulation
         self.embedding_threshold = config.embedding_threshold
@@ -276,7 +277,7 @@ class ServedModel:
         what = f"reading the ids from what {self.module.describe(self.module.feed_name)} gave"
         with self._stage("ids"), self._calling(what):
             calls = self._ids.by_table(features)
-        with self._stage("pull"):
+        with self._stage(self._training_pull if training else "pull"):
             return self.servers.pull(calls, training=training)
 
     def _inputs(self, pulled: Pulled) -> StepInputs:
@@ -291,6 +292,11 @@ class ServedModel:
         )
 
     # ------------------------------------------------------------ training
+
+    def wait_for(self, update: int) -> None:
+        """Have pulls for training wait until the servers have applied this update of --sync."""
+        self.servers.pulls.after = update
+        self._training_pull = "wait for update" if update else "pull"
 
     def train_batch(self, batch: Batch, task: int) -> float:
         """One step on `batch`, start to end. Returns the loss; raises as `compute`."""

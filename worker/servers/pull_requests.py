@@ -85,12 +85,16 @@ class Told:
 
 @dataclass(frozen=True)
 class PullHead:
-    """The fields of a pull's requests. dense_versions: as the caller has them, one a server."""
+    """The fields of a pull's requests. dense_versions: as the caller has them, one a server.
+
+    after: as PullRequest's.
+    """
 
     epoch: int
     dense_versions: Sequence[int]
     training: bool
     caller: pb.PushIdentity | None = None
+    after: int = 0
 
 
 class PullPlan:
@@ -182,6 +186,7 @@ class PullPlan:
             training=request.training,
             value_type=self._value_type,
             whole_updates=self._whole_updates,
+            after=request.after,
         )
 
     def take(self, server: int, body: frames.Body) -> Answer:

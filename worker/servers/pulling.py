@@ -58,6 +58,8 @@ class Puller:
     """Pulls, for one thread.
 
     cache: of rows, for training; None for none.
+    after: the update of --sync that servers are to have applied before they answer a pull for
+        training; one that still lacks it after a second answers without it.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Puller:
         self._value_type = value_type
         self._whole_updates = whole_updates
         self._dims: list[int] = []
+        self.after = 0
         self.cache: RowCache | None = None
         self._epoch = calls.routing.epoch  # of the table by which rows were cached
 
@@ -118,7 +121,8 @@ class Puller:
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
         plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
-        head = PullHead(routing.epoch, dense.known(routing), training, calls.caller)
+        after = self.after if training else 0
+        head = PullHead(routing.epoch, dense.known(routing), training, calls.caller, after)
         whole = dense.unfilled()
         call = FannedOut(
             calls,

@@ -1,7 +1,8 @@
 """Synchronous training: gradients that the servers hold, and updates that the master decides.
 
-Owns the sequence of a step under --sync: ask which update to compute for, pull, compute,
-have all servers hold the gradient, offer it to the master. Which gradients make an update
+Owns the sequence of a step under --sync: pull once the servers have applied the update before,
+compute, have all servers hold the gradient, offer it to the master, whose answer says for which
+update the next gradient is. A worker that got no such answer asks the master. Which gradients make an update
 is the master's to say (master/job/updates.py); averaging them is the servers' (ps/model/tables.py).
 """
 
@@ -48,6 +49,7 @@ class SynchronousTraining:
         self._identity = (worker, incarnation)
         self._progress = progress
         self._tasks = tasks
+        self._next = 0  # the update to compute for, as the master said ahead; 0: ask
 
     def run(self, task: pb.Task) -> pb.Task:
         """Train on a task, and return it; every gradient is admitted then.
@@ -55,6 +57,7 @@ class SynchronousTraining:
         Returns early if the progress is interrupted. Raises as TrainingPipeline.run does.
         """
         self._tasks.begin(task)
+        self._next = 0  # that time may be over: tasks of other kinds may have come between
         with (
             self._progress.training(),
             closing(read_ahead(self._tasks.batches(task), self._progress)) as batches,
@@ -72,11 +75,17 @@ class SynchronousTraining:
 
     def _given(self, group: Sequence[Batch], task: pb.Task) -> bool:
         """Compute the gradient of some batches; whether it was admitted to an update."""
-        update = self._join()
+        ahead, self._next = self._next, 0
+        update = ahead or self._join()
         if update is None:
             return False
+        self._model.wait_for(update - 1)
         prepared = (prepare(self._model, batch, self._progress) for batch in group)
-        (step,) = steps(self._model, prepared, task, self._progress)
+        first = next(prepared)
+        if min(first.pulled.updates) < update - 1:
+            return False  # it may lack a gradient, which the master then wants of this worker
+        batches = itertools.chain([first], prepared)
+        (step,) = steps(self._model, batches, task, self._progress)
         if step.push.left_out:
             self._tell(step)
             return True
@@ -94,6 +103,7 @@ class SynchronousTraining:
         with self._progress.stage("push"):
             reply = self._master.call(methods.OFFER_GRADIENT, request)
         self._progress.learning_rate = step.push.learning_rate
+        self._next = reply.next
         if reply.admitted:
             self._tell(step)
         return reply.admitted

@@ -27,7 +27,7 @@ from tests.master.strategies import begun, config, exited, register, take, w
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["enter", "leave", "join", "offer", "offer again", "die", "applied"]),
+        st.sampled_from(["enter", "leave", "join", "offer", "ahead", "offer again", "die", "applied"]),
         st.integers(0, 3),
     ),
     max_size=60,
@@ -48,6 +48,11 @@ class Course:
         self.refused: list[Gradient] = []
         self.decided: list[Gradient] = []
         self.open, self.applied = 1, 0
+
+    @property
+    def waiting(self) -> list[Gradient]:
+        """Gradients of the update that is open."""
+        return self.admitted[len(self.decided) :]
 
     def do(self, what: str, index: int) -> None:
         if what == "enter":
@@ -70,10 +75,17 @@ class Course:
                 self.joined[index] = update
             else:
                 self.joined.pop(index, None)
-        elif what == "offer" and index in self.joined:
+        elif what in ("offer", "ahead") and self.joined.get(index, self.applied + 2) <= (
+            self.applied + 1
+        ):
+            # One that joined ahead computes when the update before its own is applied.
             self.numbers[index] += 1
             gradient = Gradient(w(index), 0, self.numbers[index])
             self.answer(gradient, self.joined.pop(index))
+            if what == "ahead" and (update := self.updates.join_ahead(w(index))) is not None:
+                gave = any(each.worker == w(index) for each in self.waiting)
+                assert update - self.open in ((0, 1) if gave else (0,))
+                self.joined[index] = update
         elif what == "offer again" and index in self.offered:
             gradient, update, answer = self.offered[index]
             assert self.updates.offer(gradient, update, 1, 1, leased=True) == answer

@@ -1,6 +1,7 @@
 """--sync: k gradients are one serial step on their average; late ones do as they are told."""
 
 import threading
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import serving
+from shoal.ps import pulls
 from shoal.worker.reports.progress import Progress
 from shoal.worker.training.synchronous import SynchronousTraining
 from tests.master.strategies import begun, take, w
@@ -221,6 +223,18 @@ def in_thread(worker, task, count):
     return thread
 
 
+def calls_of(worker):
+    """The methods that a worker calls at the master from now on."""
+    called, call = [], worker._master.call
+
+    def noted(method, request):
+        called.append(method)
+        return call(method, request)
+
+    worker._master = SimpleNamespace(call=noted)
+    return called
+
+
 @pytest.mark.parametrize(("late", "folded", "dropped"), [("drop", 0, 1), ("fold", 1, 0)])
 def test_with_a_backup_worker_nobody_waits_for_a_slow_one(race, late, folded, dropped):
     job, made, (slow, fast), tasks = race(grads_to_wait=1, sync_late=late)
@@ -255,6 +269,39 @@ def test_without_one_an_update_waits_for_the_slow_worker(race):
         thread.join(PATIENCE)
     counts = job.updates.counts
     assert (counts.updates, counts.gradients, counts.dropped) == (2, 4, 0)
+
+
+def test_workers_join_the_next_update_as_they_give_a_gradient_and_wait_at_the_servers(
+    race, monkeypatch
+):
+    monkeypatch.setattr(pulls, "UPDATE_SECONDS", PATIENCE)
+    job, made, workers, tasks = race(grads_to_wait=2)
+    workers[0].go_on.set()
+    called = [calls_of(worker) for worker in workers]
+    threads = [in_thread(*each, 4) for each in zip(workers, tasks, strict=True)]
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [each.count(methods.JOIN_UPDATE) for each in called] == [1, 1]
+    assert [each.count(methods.OFFER_GRADIENT) for each in called] == [4, 4]
+    assert job.updates.counts.updates == 4
+    until("all updates", lambda: [server.model.version for server in made.servers] == [4, 4])
+
+
+def test_a_worker_that_waits_at_the_servers_gives_the_gradient_of_one_that_died(race, monkeypatch):
+    monkeypatch.setattr(pulls, "UPDATE_SECONDS", 0.01)
+    job, _, (slow, fast), tasks = race(grads_to_wait=2)
+    slower = in_thread(slow, tasks[0], 1)
+    assert slow.computing.wait(PATIENCE)
+    called = calls_of(fast)
+    faster = in_thread(fast, tasks[1], 2)
+    until("its first gradient", lambda: methods.OFFER_GRADIENT in called)
+    until("its question", lambda: called.count(methods.JOIN_UPDATE) > 1)
+    assert job.updates.counts.updates == 0
+    job.updates.leave(w(0))
+    faster.join(PATIENCE)
+    assert (job.updates.counts.updates, job.updates.counts.gradients) == (1, 2)
+    slow.go_on.set()
+    slower.join(PATIENCE)
 
 
 def test_a_worker_that_waits_leaves_when_the_job_ends(race):
