@@ -172,7 +172,6 @@ class MasterService:
         gradient = Gradient(WorkerId(request.worker), request.incarnation, request.number)
         event = events.GradientOffered(gradient, request.update, request.task, request.records_done)
 
-
         def offer(job: Job, now: float) -> pb.OfferGradientReply:
             admitted = event(job, now)
             return pb.OfferGradientReply(

@@ -49,7 +49,7 @@ class _Kind:
     """What a sparse update leaves out for rows that are not in the batch."""
 
 
-_ADAM: Mapping[str, Hyperparameter] = {
+_ADAM: dict[str, Hyperparameter] = {
     "beta_1": 0.9,
     "beta_2": 0.999,
     "epsilon": 1e-7,
@@ -361,7 +361,7 @@ class OptimizerSpec:
                 f"torch.optim.{class_name}: the servers have no {' and no '.join(used)}{instead}"
             )
         betas = options.get("betas", (0.9, 0.999))
-        named = options | {"beta_1": betas[0], "beta_2": betas[1], "torch": True}
+        named: dict[str, Any] = {**options, "beta_1": betas[0], "beta_2": betas[1], "torch": True}
         named |= {mine: options[its] for mine, its in _OF_TORCH.items() if its in options}
         names = {*KINDS[kind].defaults, "weight_decay"}
         return cls(kind, {name: named[name] for name in names if name in named})

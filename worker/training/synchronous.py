@@ -2,8 +2,9 @@
 
 Owns the sequence of a step under --sync: pull once the servers have applied the update before,
 compute, have all servers hold the gradient, offer it to the master, whose answer says for which
-update the next gradient is. A worker that got no such answer asks the master. Which gradients make an update
-is the master's to say (master/job/updates.py); averaging them is the servers' (ps/model/tables.py).
+update the next gradient is. A worker that got no such answer asks the master. Which gradients make
+an update is the master's to say (master/job/updates.py); averaging them is the servers'
+(ps/model/tables.py).
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ from tests.master.strategies import begun, config, exited, register, take, w
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["enter", "leave", "join", "offer", "ahead", "offer again", "die", "applied"]),
+        st.sampled_from(
+            ["enter", "leave", "join", "offer", "ahead", "offer again", "die", "applied"]
+        ),
         st.integers(0, 3),
     ),
     max_size=60,
