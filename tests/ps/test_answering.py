@@ -36,11 +36,12 @@ PATIENCE = 60.0
 
 def tables():
     """Of 16 and 32 bits, of several widths, with a vocabulary, frozen, and with admission."""
-    spec = model_spec(tables=("a", "b", "c", "d", "e", "f"), optimizer=SGD)
-    for table, dim in zip(spec.tables, (3, 16, 5, 300, 2, 2), strict=True):
+    spec = model_spec(tables=("a", "b", "c", "d", "e", "f", "g"), optimizer=SGD)
+    for table, dim in zip(spec.tables, (3, 16, 5, 300, 2, 2, 3), strict=True):
         table.dim = dim
         table.initializer = InitializerSpec("uniform").to_json()
     spec.tables[1].value_dtype = "bfloat16"
+    spec.tables[6].value_dtype = "float16"
     spec.tables[2].vocabulary = 1 << 20
     spec.tables[3].frozen = True
     spec.tables[4].admit_after = spec.tables[5].admit_after = 2
@@ -173,7 +174,7 @@ def pulls(draw, both):
         caller=caller,
         routing_epoch=draw(st.sampled_from([1] * 9 + [0, 2, -1])),
         tables=draw(
-            st.lists(st.sampled_from([0, 1, 2, 3] * 5 + [4]), min_size=count, max_size=count)
+            st.lists(st.sampled_from([0, 1, 2, 3, 6] * 5 + [7]), min_size=count, max_size=count)
         ),
         ids_of=[draw(st.integers(0, max(0, len(arrays) - 1))) for _ in range(count)],
         dense_version=draw(st.integers(-3, 5)),
