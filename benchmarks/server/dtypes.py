@@ -25,11 +25,9 @@ BATCHES = 16
 PAIRS = {
     "float32 as float32": ("float32", pb.FLOAT32),
     "float32 as bfloat16": ("float32", pb.BFLOAT16),
+    "float32 as float16": ("float32", pb.FLOAT16),
     "bfloat16 as float32": ("bfloat16", pb.FLOAT32),
-    "bfloat16 as bfloat16": ("bfloat16", pb.BFLOAT16),
-    "float16 as float32": ("float16", pb.FLOAT32),
-    "float16 as float16": ("float16", pb.FLOAT16),
-    "float16 as bfloat16": ("float16", pb.BFLOAT16),
+    "bfloat16 as it is": ("bfloat16", pb.DATA_TYPE_UNSPECIFIED),
 }
 """A table's dtype and a type on the wire, float32 of each first: the others are compared with it."""
 
