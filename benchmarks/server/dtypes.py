@@ -29,7 +29,7 @@ PAIRS = {
     "bfloat16 as float32": ("bfloat16", pb.FLOAT32),
     "bfloat16 as it is": ("bfloat16", pb.DATA_TYPE_UNSPECIFIED),
 }
-"""A table's dtype and a type on the wire, float32 of each first: the others are compared with it."""
+"""A table's dtype and a type on the wire; float32 of each comes first, and is compared with."""
 
 
 def measure(dim: int, rounds: int, folder: Path) -> None:

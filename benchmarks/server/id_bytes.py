@@ -1,11 +1,12 @@
-"""What ids cost on the wire, and what it would cost to make them fewer bytes.
+"""The bytes of ids on the wire, and what it would cost to make them fewer.
 
     python benchmarks/server/id_bytes.py [--rounds N]
 
-Distinct ids of one call in the order in which a minibatch has them, 8,192 or 65,536: of a table of a
-million that are numbered, and hashes of 64 bits. Two ways to send them beside the 8 bytes of today:
-sorted, their differences as varints (the worker sorts, and has each occurrence, four an id, point
-to the new place); and five bytes each, where all fit. id_bytes.c has both, compiled with `cc`.
+Distinct ids of one call in the order in which a minibatch has them, 8,192 or 65,536: of a table
+of a million that are numbered, and hashes of 64 bits. Two ways to send them beside the 8 bytes of
+today: sorted, their differences as varints (the worker sorts, and has each occurrence, four an id,
+point to the new place); and five bytes each, where all fit. id_bytes.c has both, compiled with
+`cc`.
 
 Prints for each: bytes an id; what share that saves of the bytes of ids and rows, by the row;
 nanoseconds of CPU an id at both ends together; and below how many bytes a second this takes less
@@ -89,7 +90,8 @@ def main() -> None:
     rng = np.random.default_rng(0)
     table = Table(title="ids as fewer bytes than 8")
     table.add_column("ids")
-    for heading in ("a call", "as", "bytes", *(f"saved, {row}" for row in ROWS), "ns", "pays below"):
+    saved = [f"saved, {row}" for row in ROWS]
+    for heading in ("a call", "as", "bytes", *saved, "ns", "pays below"):
         table.add_column(heading, justify="right")
     with tempfile.TemporaryDirectory() as folder:
         library = compiled(folder)

@@ -133,9 +133,7 @@ class Server:
         self.process, self.address = start_server(folder)
         self._master, port = master_of(self.address)
         self._to_master = rpc.Connection(f"127.0.0.1:{port}")
-        self.group = ServerGroup(
-            self._to_master, 0, 0, threading.Event(), value_type=value_type
-        )
+        self.group = ServerGroup(self._to_master, 0, 0, threading.Event(), value_type=value_type)
         rule = OptimizerSpec(optimizer).to_json()
         table = pb.TableSpec(
             name="items",

@@ -39,7 +39,7 @@ class ServerOptions:
     )
     wire_dtype: str = option(
         "Data type of rows and gradients between workers and servers. auto: that of each table's "
-        "rows on the servers. bfloat16 and float16 halve the bytes of float32 and round each value.",
+        "rows on the servers. bfloat16 and float16 halve the bytes of float32, and round values.",
         "auto",
         choices=("auto", "float32", "bfloat16", "float16"),
     )

@@ -1,4 +1,4 @@
-"""Rows and gradients that travel as servers hold them: nothing is lost, and half the bytes are sent."""
+"""Rows and gradients that travel as servers hold them: half the bytes, and no bit of a row lost."""
 
 import socket
 import struct
@@ -72,9 +72,7 @@ def push(group, pulled, gradients):
         table: (ids.unique, rows)
         for table, (ids, rows) in enumerate(zip(pulled.ids, gradients, strict=True))
     }
-    group.push(
-        Push(tables, (NONE, NONE), 1.0, pulled.versions, pulled.times, pulled.applied, 0, 0)
-    )
+    group.push(Push(tables, (NONE, NONE), 1.0, pulled.versions, pulled.times, pulled.applied, 0, 0))
 
 
 @pytest.fixture
