@@ -180,7 +180,9 @@ def pulls(draw, both):
         ids_of=[draw(st.integers(0, max(0, len(arrays) - 1))) for _ in range(count)],
         dense_version=draw(st.integers(-3, 5)),
         training=draw(st.booleans()),
-        value_type=draw(st.sampled_from([0, 0, 0, pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16] * 4 + [pb.INT64])),
+        value_type=draw(
+            st.sampled_from([0, 0, 0, pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16] * 4 + [pb.INT64])
+        ),
         whole_updates=draw(st.sampled_from([False] * 9 + [True])),
     )
     dtype = np.float32 if draw(st.integers(0, 30)) == 7 else np.int64
