@@ -48,6 +48,18 @@ static int shoal_take_moment(shoal_moments *m, const shoal_pull *pull, shoal_mom
     return taken;
 }
 
+/* The type in which rows of a table travel. */
+static inline int shoal_rows_travel(const shoal_pull *pull, const shoal_served *table) {
+    static const int held[] = {
+        [SHOAL_FLOAT32] = SHOAL_WIRE_FLOAT32,
+        [SHOAL_BFLOAT16] = SHOAL_WIRE_BFLOAT16,
+        [SHOAL_FLOAT16] = SHOAL_WIRE_FLOAT16,
+    };
+    return pull->value_type ? (int)pull->value_type : held[table->store->format];
+}
+
+static inline uint64_t shoal_wire_width(int type) { return type == SHOAL_WIRE_FLOAT32 ? 4 : 2; }
+
 /* Writes rows of a table as they travel. scratch: for 16 bits, [n, dim]. 0: no memory. */
 static int shoal_put_rows(const shoal_served *table, const int64_t *ids, uint64_t n, int training,
                           int type, float *scratch, char *out) {
@@ -76,9 +88,8 @@ static int shoal_put_rows(const shoal_served *table, const int64_t *ids, uint64_
 
 /* Fills in a message of the size that was computed. */
 static int shoal_put_answer(const shoal_pull *pull, const shoal_served *tables,
-                            const shoal_moment *moment, int type, float *scratch,
+                            const shoal_moment *moment, float *scratch,
                             const shoal_out *header_end, const uint8_t *header, shoal_message *made) {
-    const size_t width = type == SHOAL_WIRE_FLOAT32 ? 4 : 2;
     char *frame = made->start + SHOAL_MESSAGE_PREFIX;
     size_t position = (size_t)(shoal_begin_answer(made, header, (uint32_t)(header_end->at - header)) - frame);
     for (int k = 0; k < pull->tables + 2 * moment->has_dense; k++) {
@@ -87,10 +98,11 @@ static int shoal_put_answer(const shoal_pull *pull, const shoal_served *tables,
             const shoal_served *table = &tables[pull->table[k]];
             const shoal_array *ids = &pull->ids[pull->place[k]];
             const uint64_t n = ids->shape[0];
+            const int type = shoal_rows_travel(pull, table);
             if (!shoal_put_rows(table, (const int64_t *)ids->data, n, (int)pull->training, type,
                                 scratch, frame + position))
                 return 0;
-            position += n * (uint64_t)table->store->dim * width;
+            position += n * (uint64_t)table->store->dim * shoal_wire_width(type);
         } else if (k == pull->tables) {
             /* Element by element, as updates go on: see ServerModel. */
             shoal_read(frame + position, moment->values, moment->elements * 4);
@@ -103,11 +115,11 @@ static int shoal_put_answer(const shoal_pull *pull, const shoal_served *tables,
     return 1;
 }
 
-/* The header of the answer, and the size of the whole message; 0: it is for Python. */
+/* The header of the answer, and the size of the whole message; 0: it is for Python. largest: values
+ * of the largest table whose rows travel as 16 bits. */
 static size_t shoal_plan_answer(const shoal_pull *pull, const shoal_served *tables,
-                                const shoal_moment *moment, int type, shoal_out *out,
+                                const shoal_moment *moment, shoal_out *out,
                                 const uint8_t *header, uint64_t *largest) {
-    const uint64_t width = type == SHOAL_WIRE_FLOAT32 ? 4 : 2;
     uint64_t sizes[SHOAL_WIRE_TABLES + 2], bytes = 0;
     const double time = shoal_now();
     int count = 0;
@@ -119,11 +131,13 @@ static size_t shoal_plan_answer(const shoal_pull *pull, const shoal_served *tabl
     shoal_put_number(out, 4, moment->applied);
     for (int k = 0; k < pull->tables; k++) {
         const uint64_t n = pull->ids[pull->place[k]].shape[0];
-        const uint64_t dim = (uint64_t)tables[pull->table[k]].store->dim;
+        const shoal_served *table = &tables[pull->table[k]];
+        const uint64_t dim = (uint64_t)table->store->dim;
+        const int type = shoal_rows_travel(pull, table);
         const uint64_t shape[2] = {n, dim};
         shoal_put_array(out, SHOAL_REPLY_ARRAYS, type, shape, 2);
-        *largest = n * dim > *largest ? n * dim : *largest;
-        sizes[count++] = n * dim * width;
+        if (type != SHOAL_WIRE_FLOAT32 && n * dim > *largest) *largest = n * dim;
+        sizes[count++] = n * dim * shoal_wire_width(type);
     }
     if (moment->has_dense) {
         shoal_put_array(out, SHOAL_REPLY_ARRAYS, SHOAL_WIRE_FLOAT32, &moment->elements, 1);
@@ -155,16 +169,15 @@ static int shoal_answer(shoal_answerer *a, int64_t speaker, const uint8_t *frame
         !shoal_all_here(&facts, pull.table, pull.tables, pull.ids, pull.arrays))
         return 0;
     const shoal_served *tables = facts.tables;
-    const int type = pull.value_type ? (int)pull.value_type : SHOAL_WIRE_FLOAT32;
     /* Before the rows: a push that lands in between makes the caller count one push too many as
      * missed, never one too few. */
     if (shoal_take_moment(facts.moments, &pull, &moment) &&
-        (made->size = shoal_plan_answer(&pull, tables, &moment, type, &end, header, &largest)))
+        (made->size = shoal_plan_answer(&pull, tables, &moment, &end, header, &largest)))
         made->start = malloc(made->size);
     float *scratch = NULL;
     int done = made->start != NULL;
-    if (done && type != SHOAL_WIRE_FLOAT32 && largest && !(scratch = malloc(largest * 4))) done = 0;
-    if (done) done = shoal_put_answer(&pull, tables, &moment, type, scratch, &end, header, made);
+    if (done && largest && !(scratch = malloc(largest * 4))) done = 0;
+    if (done) done = shoal_put_answer(&pull, tables, &moment, scratch, &end, header, made);
     /* A newer table is set before rows of others' slots go: under the same one they were there. */
     if (done) done = shoal_routed_by(a, pull.routing_epoch);
     free(scratch);

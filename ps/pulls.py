@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.native import values
 from shoal.native.answering import Answerer
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
@@ -24,7 +25,6 @@ from shoal.ps.ownership import Ownership
 from shoal.ps.registration import Registration
 
 Array = npt.NDArray[Any]
-FLOAT32 = np.dtype(np.float32)
 
 ANSWER_BYTES = 256 << 20
 """Of answers to pulls of --sync, which are made as a whole; beyond it pulls have to come again."""
@@ -97,19 +97,22 @@ class Pulls:
             update=self._pending.update,
         )
         self._answered += 1
-        dtype = _value_dtype(request.value_type)
-        pairs = list(zip(request.tables, ids, strict=True))
+        tables = [
+            (position, own, _value_dtype(request.value_type, model.value_dtype(position)))
+            for position, own in zip(request.tables, ids, strict=True)
+        ]
 
         def check() -> None:
             # Rows that have moved away meanwhile are not there to be looked up.
             self._ownership.check(request.routing_epoch, ())
 
-        return rows_in_blocks(model, header, pairs, dtype, dense, check, training=request.training)
+        return rows_in_blocks(model, header, tables, dense, check, training=request.training)
 
 
-def _value_dtype(value_type: pb.DataType) -> np.dtype[Any]:
+def _value_dtype(value_type: pb.DataType, held: str) -> np.dtype[Any]:
+    """The dtype of rows on the wire. held: that of the table, by name."""
     if value_type == pb.DATA_TYPE_UNSPECIFIED:
-        return FLOAT32
+        return values.DTYPES[held]
     if value_type not in (pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16):
         raise WireError(pb.BAD_REQUEST, f"rows cannot travel as type {value_type}")
     return frames.DTYPES[value_type]

@@ -149,7 +149,7 @@ class Servers:
             zeros,
             zeros.astype(np.float64),
             zeros,
-            pb.FLOAT32,
+            [pb.FLOAT32] * len(parts.tables),
         )
         for rows in plan.rows:
             rows[:] = 0.0

@@ -115,7 +115,7 @@ class Server:
     """A parameter server process with one filled table, and a worker's view of it.
 
     rows: of the table, of `dim` columns. dense: elements of the dense variables. max_rows: of the
-    table; 0 for no limit.
+    table; 0 for no limit. value_dtype: of the table. value_type: of rows and gradients on the wire.
     """
 
     def __init__(
@@ -126,12 +126,14 @@ class Server:
         rows: int = ROWS,
         dense: int = 0,
         max_rows: int = 0,
+        value_dtype: str = "float32",
+        value_type: pb.DataType = pb.FLOAT32,
     ) -> None:
         self.checkpoints = checkpoints_of(folder)
         self.process, self.address = start_server(folder)
         self._master, port = master_of(self.address)
         self._to_master = rpc.Connection(f"127.0.0.1:{port}")
-        self.group = ServerGroup(self._to_master, 0, 0, threading.Event())
+        self.group = ServerGroup(self._to_master, 0, 0, threading.Event(), value_type=value_type)
         rule = OptimizerSpec(optimizer).to_json()
         table = pb.TableSpec(
             name="items",
@@ -139,6 +141,7 @@ class Server:
             optimizer=rule,
             initializer=InitializerSpec("uniform").to_json(),
             max_rows=max_rows,
+            value_dtype=value_dtype,
         )
         none = np.zeros(0, np.float32)
         trainable = [pb.VariableSpec(name="dense", shape=[dense])] if dense else []

@@ -26,8 +26,7 @@ BLOCK_BYTES = 512 << 10
 def rows_in_blocks(
     model: ServerModel,
     header: pb.PullReply,
-    tables: Sequence[tuple[int, Array]],
-    dtype: np.dtype[Any],
+    tables: Sequence[tuple[int, Array, np.dtype[Any]]],
     dense: Sequence[Array],
     check: Callable[[], object],
     *,
@@ -35,14 +34,14 @@ def rows_in_blocks(
 ) -> frames.Pieces:
     """The frame of a pull's answer, whose rows are looked up as they are sent.
 
-    tables: position and ids, int64 [n], of each. dtype: of the rows on the wire. dense: the dense
-    slices, sent from where they are; may be empty. check: is called when rows were looked up and
-    before they are sent, and raises if they may not be what was asked for. training: as
+    tables: of each its position, ids, int64 [n], and the dtype of its rows on the wire. dense: the
+    dense slices, sent from where they are; may be empty. check: is called when rows were looked up
+    and before they are sent, and raises if they may not be what was asked for. training: as
     ServerModel.lookup.
 
     Raises WireError(BAD_REQUEST) if there is no such table.
     """
-    shapes = [(dtype, (ids.size, model.dim(position))) for position, ids in tables]
+    shapes = [(dtype, (ids.size, model.dim(position))) for position, ids, dtype in tables]
     layout = frames.Layout(header, shapes + [(FLOAT32, part.shape) for part in dense])
     paddings = iter(layout.paddings)
     block = np.empty(min(layout.size, BLOCK_BYTES), np.uint8)
@@ -50,7 +49,7 @@ def rows_in_blocks(
     def buffers() -> Iterator[list[frames.Buffer]]:
         ready: list[frames.Buffer] = [layout.head]
         used = 0
-        for (position, ids), (_, (count, dim)) in zip(tables, shapes, strict=True):
+        for (position, ids, dtype), (_, (count, dim)) in zip(tables, shapes, strict=True):
             ready.append(next(paddings))
             width = dim * dtype.itemsize
             start = 0

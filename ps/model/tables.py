@@ -222,6 +222,10 @@ class ServerModel:
         """Length of a table's rows. Raises WireError(BAD_REQUEST) if there is no such table."""
         return self._table(position).dim
 
+    def value_dtype(self, position: int) -> str:
+        """Dtype of a table's rows. Raises WireError(BAD_REQUEST) if there is no such table."""
+        return self._table(position).value_dtype
+
     def lookup(self, position: int, ids: Int64, out: Float32, *, training: bool) -> None:
         """Write the rows of `ids` to `out`, float32 [n, dim]; creates none."""
         table = self._table(position)

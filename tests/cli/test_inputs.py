@@ -49,7 +49,7 @@ def train(*more, model_def="model.custom_model", data="train.csv"):
         (["--metrics-seconds", "x"], "Error: --metrics-seconds must be a number, not 'x'"),
         (["--epochs", "0"], "--epochs must be at least 1"),
         (["--log_level", "loud"], "--log-level must be one of debug"),
-        (["--wire-dtype", "int8"], "--wire-dtype must be one of float32, bfloat16, float16"),
+        (["--wire-dtype", "int8"], "--wire-dtype must be one of auto, float32, bfloat16"),
         (["--row-cache", "-1"], "such as 64 or 64:8, not '-1'"),
         (["--num-wrokers", "2"], "--workers"),
         (["--job-name", "a b"], "--job-name must consist of letters"),

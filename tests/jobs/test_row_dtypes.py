@@ -1,4 +1,5 @@
-"""Whole jobs whose rows have 16 bits: what they learn, and what a kill and a checkpoint leave."""
+"""Whole jobs whose rows have 16 bits: what they learn, what a kill and a checkpoint leave, and what
+travels."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,6 +9,7 @@ import pytest
 from shoal.checkpoints import contents
 from shoal.checkpoints.newest import checkpoint_at
 from shoal.proto import faults
+from shoal.tools.chaos.relay import Relay
 from tests.jobs.results import model
 from tests.jobs.running import RunningJob, run
 
@@ -77,3 +79,45 @@ def test_bfloat16_rows_learn_as_float32_ones_and_a_servers_death_changes_no_bit(
     # The data are chance: what is learnt of them is so much alike, and no more.
     for metric, value in trained.result["metrics"].items():
         assert one.result["metrics"][metric] == pytest.approx(value, abs=0.03)
+
+
+class Tap(Relay):
+    """A relay that counts the bytes that go through."""
+
+    seen = 0
+
+    def note(self, data):
+        self.seen += len(data)
+
+
+def test_rows_of_16_bits_and_their_gradients_travel_so_unless_it_is_said_otherwise(
+    clicks, tmp_path
+):
+    def travelled(name, **flags):
+        """The bytes between the worker and its server."""
+        arranged = tmp_path / f"{name}-faults"
+        arranged.mkdir()
+        tap = Tap(arranged, "worker-0", "ps-0")
+        try:
+            with RunningJob(
+                "train",
+                tmp_path,
+                name,
+                environment={faults.VARIABLE: str(arranged)},
+                model_def="small.custom_model",
+                model_params=f"dtype={DTYPE},width=512",
+                training_data=clicks,
+                batch_size=25,
+                durability="checkpoint",
+                **flags,
+            ) as job:
+                job.ended().succeeded()
+        finally:
+            tap.close()
+        return tap.seen
+
+    with ThreadPoolExecutor(2) as pool:
+        halves = pool.submit(travelled, "halves")
+        whole = pool.submit(travelled, "whole", wire_dtype="float32")
+        # The rest, a fifth, is dense values, ids and calls without arrays.
+        assert 0.5 < halves.result() / whole.result() < 0.7

@@ -21,6 +21,7 @@ from shoal.proto.wire import frames
 from tests.native.strategies import store
 
 KIND, PUSH, DIMS, VERSION = 2, 3, (2, 3), 7
+HELD = ("float32", "bfloat16")
 SENDER = (3, 1, 9)
 """Worker and incarnation with a push, and its sequence."""
 BEGIN = 48
@@ -51,7 +52,10 @@ class PullReader:
     """An answerer of its own, and what it must answer."""
 
     def __init__(self) -> None:
-        self.tables = [store(dim, "sgd", "uniform", seed=dim) for dim in DIMS]
+        self.tables = [
+            store(dim, "sgd", "uniform", seed=dim, value_dtype=held)
+            for dim, held in zip(DIMS, HELD, strict=True)
+        ]
         self.moments = Moments(self.tables)
         self.answerer = Answerer(KIND, PUSH, [1.0])
         self.values, self.state = np.arange(3, dtype=np.float32), np.ones(2, np.float32)
@@ -123,13 +127,14 @@ class PullReader:
         assert len(found) == len(request.tables) + 2 * reply.has_dense
         for table, place, rows in zip(request.tables, request.ids_of, found, strict=False):
             expected = self.tables[table].lookup(ids[place])
-            if request.value_type == pb.BFLOAT16:
+            travels = request.value_type or (pb.FLOAT32, pb.BFLOAT16)[table]
+            if travels == pb.BFLOAT16:
                 rows = (rows.astype(np.uint32) << 16).view(np.float32)
                 np.testing.assert_allclose(rows, expected, rtol=2**-8)
-            elif request.value_type == pb.FLOAT16:
+            elif travels == pb.FLOAT16:
                 np.testing.assert_array_equal(rows, expected.astype(np.float16))
             else:
-                assert request.value_type in (0, pb.FLOAT32)
+                assert travels == pb.FLOAT32
                 np.testing.assert_array_equal(rows, expected)
         if reply.has_dense:
             np.testing.assert_array_equal(found[-2], self.values)

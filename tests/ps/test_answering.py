@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.metrics.calls import Calls
 from shoal.native import ids as native_ids
+from shoal.native import values
 from shoal.native.initializers import InitializerSpec
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
@@ -36,11 +37,12 @@ PATIENCE = 60.0
 
 def tables():
     """Of 16 and 32 bits, of several widths, with a vocabulary, frozen, and with admission."""
-    spec = model_spec(tables=("a", "b", "c", "d", "e", "f"), optimizer=SGD)
-    for table, dim in zip(spec.tables, (3, 16, 5, 300, 2, 2), strict=True):
+    spec = model_spec(tables=("a", "b", "c", "d", "e", "f", "g"), optimizer=SGD)
+    for table, dim in zip(spec.tables, (3, 16, 5, 300, 2, 2, 3), strict=True):
         table.dim = dim
         table.initializer = InitializerSpec("uniform").to_json()
     spec.tables[1].value_dtype = "bfloat16"
+    spec.tables[6].value_dtype = "float16"
     spec.tables[2].vocabulary = 1 << 20
     spec.tables[3].frozen = True
     spec.tables[4].admit_after = spec.tables[5].admit_after = 2
@@ -173,12 +175,14 @@ def pulls(draw, both):
         caller=caller,
         routing_epoch=draw(st.sampled_from([1] * 9 + [0, 2, -1])),
         tables=draw(
-            st.lists(st.sampled_from([0, 1, 2, 3] * 5 + [4]), min_size=count, max_size=count)
+            st.lists(st.sampled_from([0, 1, 2, 3, 6] * 5 + [7]), min_size=count, max_size=count)
         ),
         ids_of=[draw(st.integers(0, max(0, len(arrays) - 1))) for _ in range(count)],
         dense_version=draw(st.integers(-3, 5)),
         training=draw(st.booleans()),
-        value_type=draw(st.sampled_from([0, pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16] * 4 + [pb.INT64])),
+        value_type=draw(
+            st.sampled_from([0, 0, 0, pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16] * 4 + [pb.INT64])
+        ),
         whole_updates=draw(st.sampled_from([False] * 9 + [True])),
     )
     dtype = np.float32 if draw(st.integers(0, 30)) == 7 else np.int64
@@ -225,6 +229,20 @@ def test_a_header_with_numbers_of_more_bytes_than_they_need(both, size):
 def pull_of(ids, **header):
     header = {"routing_epoch": 1, "tables": [0], "ids_of": [0], "dense_version": -2} | header
     return frames.encode(pb.PullRequest(**header), [np.asarray(ids, np.int64)])
+
+
+@pytest.mark.parametrize("count", [50, 2000], ids=["in C", "by Python"])
+def test_rows_travel_as_they_are_held_where_no_type_is_named(both, count):
+    """Tables of each dtype in one answer; a large one Python looks up in blocks."""
+    frame = pull_of(np.resize(both.own, count), tables=[1, 0, 6, 3], ids_of=[0, 0, 0, 0])
+    before = both.direct
+    assert_alike(both, frame)
+    assert both.direct == before + (count == 50)
+    _, found = frames.decode(both.over_the_socket(frame), pb.PullReply)
+    assert [rows.dtype for rows in found] == [np.uint16, np.float32, np.float16, np.float32]
+    exact = pull_of(np.resize(both.own, count), tables=[1], ids_of=[0], value_type=pb.FLOAT32)
+    _, (rows,) = frames.decode(both.over_the_socket(exact), pb.PullReply)
+    np.testing.assert_array_equal(values.decode(found[0]), rows)
 
 
 def test_plain_pulls_are_answered_without_python_and_counted(both):

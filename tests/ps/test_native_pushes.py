@@ -77,8 +77,9 @@ PLAIN = {
     "rows and dense values": {},
     "rates of their own": {"table_rates": [0.5, 0.25]},
     "a modulated rate": {"modulate_rate": True, "own_pushes": 1},
-    "16 bits": {"value_type": pb.BFLOAT16},
-    "16 bits with scales": {"value_type": pb.FLOAT16, "scales": [2.0, 0.5]},
+    "16 bits": {"value_types": [pb.BFLOAT16, pb.BFLOAT16]},
+    "16 bits with scales": {"value_types": [pb.FLOAT16, pb.FLOAT16], "scales": [2.0, 0.5]},
+    "16 bits of one table": {"value_types": [pb.FLOAT32, pb.FLOAT16], "scales": [1.0, 0.5]},
     "a task": {"task": 2**40, "records_done": 7, "pulled_time": 1.5},
 }
 

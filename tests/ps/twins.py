@@ -1,6 +1,7 @@
 """Two servers alike, of which one leaves every push to Python; and pushes of all kinds for them."""
 
 import math
+from itertools import zip_longest
 
 import numpy as np
 from hypothesis import strategies as st
@@ -165,14 +166,18 @@ def push_frame(
     tables,
     dense=None,
     *,
-    value_type=pb.FLOAT32,
+    value_types=(),
     scales=(),
     worker=0,
     incarnation=0,
     sequence=1,
     **header,
 ):
-    """A push. tables: of each its position, ids and gradients, float32 [n, dim]."""
+    """A push.
+
+    tables: of each its position, ids and gradients, float32 [n, dim]. value_types: of each, how
+    its gradients travel; float32 where they are not said.
+    """
     request = pb.PushRequest(
         identity=pb.PushIdentity(worker=worker, incarnation=incarnation, sequence=sequence),
         tables=[position for position, _, _ in tables],
@@ -182,8 +187,8 @@ def push_frame(
         **{"routing_epoch": 1, "learning_rate": 0.5} | header,
     )
     arrays = [np.asarray(ids, np.int64) for _, ids, _ in tables]
-    for _, _, gradients in tables:
-        wire = np.empty(np.shape(gradients), frames.DTYPES[value_type])
+    for (_, _, gradients), travels in zip_longest(tables, value_types, fillvalue=pb.FLOAT32):
+        wire = np.empty(np.shape(gradients), frames.DTYPES[travels])
         with np.errstate(over="ignore", invalid="ignore"):
             values.encode(np.asarray(gradients, np.float32), wire)
         arrays.append(wire)
@@ -201,7 +206,7 @@ def seeds():
     full = push_frame(
         rows, dense, sequence=2, pulled_version=1, pulled_time=2.0, table_rates=[0.5, 0.25], **many
     )
-    halves = push_frame(rows, sequence=2, value_type=pb.FLOAT16, scales=[0.5, 4.0])
+    halves = push_frame(rows, sequence=2, value_types=[pb.FLOAT16, pb.FLOAT16], scales=[0.5, 4.0])
     return [full, push_frame(rows[:1], sequence=2), halves]
 
 
@@ -239,8 +244,11 @@ def pushes(draw, sequence):
     dense = None
     if draw(st.booleans()):
         dense = numbers(5 + seldom()), numbers(2 + seldom())
-    value_type = draw(usual([pb.FLOAT32] * 3 + [pb.BFLOAT16, pb.FLOAT16]))
-    scales = [2.0**-4] * len(tables) if value_type == pb.FLOAT16 and draw(st.booleans()) else []
+    each = [pb.FLOAT32] * 3 + [pb.BFLOAT16, pb.FLOAT16]
+    value_types = [draw(usual(each)) for _ in tables]
+    scales = []
+    if pb.FLOAT16 in value_types and draw(st.booleans()):
+        scales = [2.0**-4 if each == pb.FLOAT16 else 1.0 for each in value_types]
     rate = st.sampled_from([0.5, 0.25, 1e-3] * 8 + [0.0, -0.5, math.nan, math.inf, 1e39])
     number = st.sampled_from([0] * 20 + [1, 2, 3, -1, 2**62])
     header = {
@@ -264,4 +272,4 @@ def pushes(draw, sequence):
         header["event_time"] = 5
     if seldom():
         scales = [draw(usual([0.5, 0.0, -1.0, math.nan]))] * len(tables)
-    return push_frame(tables, dense, value_type=value_type, scales=scales, **header)
+    return push_frame(tables, dense, value_types=value_types, scales=scales, **header)

@@ -21,6 +21,7 @@ from shoal.proto.values.routing import Routing
 from shoal.proto.wire import frames
 from shoal.worker.servers.calls import ServerCalls
 from shoal.worker.servers.in_flight import InFlightPushes
+from shoal.worker.servers.pull_requests import VALUE_TYPES
 from shoal.worker.servers.pulling import Pulled, Puller
 from shoal.worker.servers.push_requests import split_by_owner
 from shoal.worker.servers.pushing import Push, Pusher
@@ -57,7 +58,8 @@ class ServerGroup:
 
         identity: of this worker.
 
-        value_type: how rows and their gradients travel. cache_bytes, cache_staleness: as
+        value_type: how rows and their gradients travel; unspecified: those of each table as servers
+        hold its rows. cache_bytes, cache_staleness: as
         `RowCache` takes them; no bytes, no cache.
         whole_updates: pulls are of one update on all servers (--sync).
         """
@@ -109,7 +111,9 @@ class ServerGroup:
 
     def register(self, spec: pb.ModelSpec, trainable: Float32, state: Float32) -> None:
         """Register the model with all servers; the first worker's dense values count."""
-        self.pulls.register([table.dim for table in spec.tables], *self._cache_size)
+        held = [VALUE_TYPES[table.value_dtype or "float32"] for table in spec.tables]
+        self.pulls.register([table.dim for table in spec.tables], held, *self._cache_size)
+        self._pushes.register(held)
         self._calls.register(spec, trainable, state)
 
     def pull(

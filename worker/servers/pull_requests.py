@@ -27,8 +27,13 @@ from shoal.worker.servers.ids import TableIds, slice_of_server
 Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
-VALUE_TYPES = {"float32": pb.FLOAT32, "bfloat16": pb.BFLOAT16, "float16": pb.FLOAT16}
-"""By the value of --wire-dtype."""
+VALUE_TYPES = {
+    "auto": pb.DATA_TYPE_UNSPECIFIED,
+    "float32": pb.FLOAT32,
+    "bfloat16": pb.BFLOAT16,
+    "float16": pb.FLOAT16,
+}
+"""By the value of --wire-dtype, or of TableSpec.value_dtype."""
 
 _FIELDS = {each.name: each.number for each in pb.PullRequest.DESCRIPTOR.fields}
 _TOLD = {each.name: each.number for each in pb.PullReply.DESCRIPTOR.fields}
@@ -109,17 +114,20 @@ class PullPlan:
         ids: Sequence[TableIds],
         dims: Sequence[int],
         value_type: pb.DataType = pb.FLOAT32,
+        held: Sequence[pb.DataType] = (),
         *,
         whole_updates: bool = False,
     ) -> None:
-        """dims: length of a row of each table. value_type: how the rows travel.
+        """dims: length of a row of each table. value_type, whole_updates: as PullRequest's.
 
-        whole_updates: as PullRequest's.
+        held: of each table, the type in which servers hold its rows, where value_type is
+        unspecified.
         """
         self._ids = ids
         self._whole_updates = whole_updates
         self._dims = dims
         self._value_type = value_type
+        self._types = [value_type] * len(dims) if value_type else held
         self._distinct: list[TableIds] = []
         self._tables: list[list[int]] = []
         for table, each in enumerate(ids):
@@ -150,12 +158,12 @@ class PullPlan:
         for each in self._distinct:
             made.send(each.unique, each.offsets, pb.INT64)
         for table in self._order:
-            rows, offsets = self.rows[table], self._ids[table].offsets
-            if self._value_type == pb.FLOAT32:
+            rows, offsets, travels = self.rows[table], self._ids[table].offsets, self._types[table]
+            if travels == pb.FLOAT32:
                 made.want(rows, offsets, pb.FLOAT32)
             else:
-                bits = np.empty(rows.shape, frames.DTYPES[self._value_type])
-                made.want(bits, offsets, self._value_type, decoded=rows)
+                bits = np.empty(rows.shape, frames.DTYPES[travels])
+                made.want(bits, offsets, travels, decoded=rows)
         for vector in dense:
             offsets = slice_offsets(vector.size, slices, servers)
             made.want(vector, offsets, pb.FLOAT32, optional=True)
@@ -194,25 +202,27 @@ class PullPlan:
 
         Raises WireError(BAD_REQUEST) if it is none to this pull.
         """
-        dtype = frames.DTYPES[self._value_type]
         own = [
             self.rows[table][slice_of_server(self._ids[table].offsets, server)]
             for table in self._order
         ]
 
         def place(header: pb.PullReply, found: list[Any]) -> list[npt.NDArray[Any]]:
-            wanted = [(dtype, rows.shape) for rows in own]
+            wanted = [
+                (frames.DTYPES[self._types[table]], rows.shape)
+                for table, rows in zip(self._order, own, strict=True)
+            ]
             dense = found[len(own) :]
             if found[: len(own)] != wanted or len(dense) != 2 * header.has_dense:
                 raise WireError(pb.BAD_REQUEST, f"{found} came of a pull of {wanted}")
-            exact = dtype == np.float32
-            return [*(own if exact else [np.empty(rows.shape, dtype) for rows in own])] + [
-                np.empty(shape, kind) for kind, shape in dense
-            ]
+            return [
+                rows if dtype == np.float32 else np.empty(rows.shape, dtype)
+                for (dtype, _), rows in zip(wanted, own, strict=True)
+            ] + [np.empty(shape, kind) for kind, shape in dense]
 
         reply, arrays = frames.receive(body, pb.PullReply, place)
-        if dtype != np.float32:
-            for rows, target in zip(arrays, own, strict=False):
+        for rows, target in zip(arrays, own, strict=False):
+            if rows is not target:
                 values.decode(rows, target)
         newer = (arrays[-2], arrays[-1]) if reply.has_dense else None
         return Answer(reply, newer)

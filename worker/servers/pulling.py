@@ -70,19 +70,25 @@ class Puller:
         *,
         whole_updates: bool,
     ) -> None:
-        """value_type: of rows on the wire. whole_updates: all servers' values are of one update."""
+        """value_type: as PullRequest's. whole_updates: all servers' values are of one update."""
         self._calls = calls
         self._cancelled = cancelled
         self._value_type = value_type
         self._whole_updates = whole_updates
         self._dims: list[int] = []
+        self._held: list[pb.DataType] = []
         self.after = 0
         self.cache: RowCache | None = None
         self._epoch = calls.routing.epoch  # of the table by which rows were cached
 
-    def register(self, dims: list[int], cache_bytes: int, cache_staleness: int) -> None:
-        """Pull rows of these lengths from now on, one a table. cache_...: as of RowCache."""
-        self._dims = dims
+    def register(
+        self, dims: list[int], held: list[pb.DataType], cache_bytes: int, cache_staleness: int
+    ) -> None:
+        """Pull rows of these lengths from now on, one a table.
+
+        held: as PullPlan's. cache_...: as of RowCache.
+        """
+        self._dims, self._held = dims, held
         if cache_bytes:
             servers = self._calls.routing.servers
             self.cache = RowCache(cache_bytes, cache_staleness, dims, servers)
@@ -120,7 +126,9 @@ class Puller:
         cached = self.cache.look_up(ids) if self.cache is not None and training else None
         wanted = ids if cached is None else cached.missing
         value_type = pb.FLOAT32 if exact else self._value_type
-        plan = PullPlan(wanted, self._dims, value_type, whole_updates=self._whole_updates)
+        plan = PullPlan(
+            wanted, self._dims, value_type, self._held, whole_updates=self._whole_updates
+        )
         after = self.after if training else 0
         head = PullHead(routing.epoch, dense.known(routing), training, calls.caller, after)
         whole = dense.unfilled()

@@ -102,7 +102,8 @@ class PushPlan:
     common: the fields that all servers share, also of `parts`. dense: gradient of the flat
     trainable vector and change of the flat non-trainable one; the first `slices` servers have
     slices of them. has_dense: int64 [servers], 1 for those that get theirs. versions, times,
-    own_pushes: of each server, as PushRequest's. value_type: how gradients travel.
+    own_pushes: of each server, as PushRequest's. value_types: of each table of `parts`, how its
+    gradients travel.
     """
 
     parts: Parts
@@ -113,7 +114,7 @@ class PushPlan:
     versions: Int64
     times: npt.NDArray[np.float64]
     own_pushes: Int64
-    value_type: pb.DataType
+    value_types: Sequence[pb.DataType]
 
     def frame(self, server: int) -> frames.Pieces:
         """The request to one server.
@@ -129,14 +130,17 @@ class PushPlan:
         header.pulled_time = float(self.times[server])
         header.own_pushes = int(self.own_pushes[server])
         gradients = [own for _, own in self.parts.of(server).values()]
-        dtype = frames.DTYPES[self.value_type]
-        scales = [values.scale_of(gradient, dtype) for gradient in gradients]
+        dtypes = [frames.DTYPES[each] for each in self.value_types]
+        scales = [
+            values.scale_of(gradient, dtype)
+            for gradient, dtype in zip(gradients, dtypes, strict=True)
+        ]
         if any(scale != 1.0 for scale in scales):
             header.scales.extend(scales)
         arrays: list[npt.NDArray[Any]] = [
             ids[slice_of_server(offsets, server)] for ids, offsets in self.parts.distinct
         ]
-        for gradient, scale in zip(gradients, scales, strict=True):
+        for gradient, scale, dtype in zip(gradients, scales, dtypes, strict=True):
             scaled = gradient if scale == 1.0 else gradient * np.float32(1.0 / scale)
             arrays.append(values.encoded(scaled, values.NAMES[dtype]))
         if header.has_dense:
@@ -148,14 +152,16 @@ class PushPlan:
         servers = self.has_dense.size
         made = fan_out(servers, methods.PUSH)
         offsets_of = [self.parts.distinct[place][1] for place in self.parts.ids_of]
-        gradients: list[npt.NDArray[Any]] = self.parts.values
+        gradients: list[npt.NDArray[Any]] = []
         scales: list[Float32] = []
-        if self.value_type != pb.FLOAT32:
-            pairs = [
-                native.rounded(np.ascontiguousarray(own), offsets, self.value_type)
-                for own, offsets in zip(gradients, offsets_of, strict=True)
-            ]
-            gradients, scales = [own for own, _ in pairs], [each for _, each in pairs]
+        for own, offsets, travels in zip(
+            self.parts.values, offsets_of, self.value_types, strict=True
+        ):
+            sent, scale = np.ascontiguousarray(own), np.ones(servers, np.float32)
+            if travels != pb.FLOAT32:
+                sent, scale = native.rounded(sent, offsets, travels)
+            gradients.append(sent)
+            scales.append(scale)
         if scales:
             made.scales(_FIELDS["scales"], np.stack(scales, axis=1))
         made.integers(_FIELDS["has_dense"], self.has_dense)
@@ -166,8 +172,8 @@ class PushPlan:
         made.shared(self.common.SerializeToString())
         for ids, offsets in self.parts.distinct:
             made.send(np.ascontiguousarray(ids), offsets, pb.INT64)
-        for own, offsets in zip(gradients, offsets_of, strict=True):
-            made.send(np.ascontiguousarray(own), offsets, self.value_type)
+        for sent, offsets, travels in zip(gradients, offsets_of, self.value_types, strict=True):
+            made.send(sent, offsets, travels)
         for vector in self.dense:
             offsets = slice_offsets(vector.size, self.slices, servers)
             made.send(np.ascontiguousarray(vector), offsets, pb.FLOAT32, self.has_dense)

@@ -67,11 +67,19 @@ class Pusher:
     def __init__(
         self, calls: ServerCalls, in_flight: InFlightPushes, value_type: pb.DataType
     ) -> None:
-        """in_flight: is told of what is sent and applied. value_type: of gradients on the wire."""
+        """in_flight: is told of what is sent and applied.
+
+        value_type: of gradients on the wire; unspecified: that in which servers hold the rows.
+        """
         self._calls = calls
         self._value_type = value_type
+        self._held: list[pb.DataType] = []
         self._sequence = self.acknowledged = 0
         self._in_flight = in_flight
+
+    def register(self, held: list[pb.DataType]) -> None:
+        """Push gradients of tables whose rows servers hold in these types, one a table."""
+        self._held = held
 
     def hold(self, push: Push) -> int:
         """Send gradients to all servers, to be held; returns the gradient's number."""
@@ -186,5 +194,5 @@ class Pusher:
             versions=np.array(versions, np.int64),
             times=np.array(times, np.float64),
             own_pushes=np.array(self._in_flight.applied_after(applied), np.int64),
-            value_type=self._value_type,
+            value_types=[self._value_type or self._held[table] for table in parts.tables],
         )

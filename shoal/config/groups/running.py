@@ -38,10 +38,10 @@ class ServerOptions:
         repeated=True,
     )
     wire_dtype: str = option(
-        "Data type of rows and gradients between workers and servers. bfloat16 and float16 halve "
-        "the bytes and round each value; the servers hold rows as their table's dtype has them.",
-        "float32",
-        choices=("float32", "bfloat16", "float16"),
+        "Data type of rows and gradients between workers and servers. auto: that of each table's "
+        "rows on the servers. bfloat16 and float16 halve the bytes of float32, and round values.",
+        "auto",
+        choices=("auto", "float32", "bfloat16", "float16"),
     )
 
 

@@ -28,7 +28,13 @@ from tests.worker.servers.recorded import Recorded, one_by_one, owners, same_byt
 MOST = 4
 """Servers."""
 
-VALUE_TYPES = [pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16]
+HELD = [pb.FLOAT32, pb.BFLOAT16, pb.FLOAT16]
+VALUE_TYPES = [pb.DATA_TYPE_UNSPECIFIED, *HELD]
+
+
+def held_by(data, dims):
+    """The types in which servers hold the rows of these tables."""
+    return data.draw(st.lists(st.sampled_from(HELD), min_size=len(dims), max_size=len(dims)))
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "tls"])
@@ -73,7 +79,8 @@ def test_pulls_are_those_of_python_byte_for_byte(
     newer = data.draw(st.lists(st.booleans(), min_size=routing.dense, max_size=routing.dense))
     told = data.draw(st.lists(st.integers(0, 2**50), min_size=MOST, max_size=MOST))
     exact = data.draw(st.booleans())
-    travels = pb.FLOAT32 if exact else value_type
+    held = held_by(data, dims)
+    travels = [pb.FLOAT32 if exact else value_type or each for each in held]
 
     def answers(server):
         def answer(body):
@@ -82,7 +89,7 @@ def test_pulls_are_those_of_python_byte_for_byte(
             arrays = []
             for table, place in zip(request.tables, request.ids_of, strict=True):
                 rows = rng.standard_normal((asked[place].size, dims[table]), np.float32)
-                arrays.append(values.encoded(rows, values.NAMES[frames.DTYPES[travels]]))
+                arrays.append(values.encoded(rows, values.NAMES[frames.DTYPES[travels[table]]]))
             has_dense = server < routing.dense and newer[server]
             if has_dense:
                 for size in sizes:
@@ -103,7 +110,7 @@ def test_pulls_are_those_of_python_byte_for_byte(
         recorded.dense.set(*(np.full(size, 7, np.float32) for size in sizes))
         recorded.dense.versions = list(versions)
         puller = Puller(recorded, threading.Event(), value_type, whole_updates=whole_updates)
-        puller.register(dims, 0, 0)
+        puller.register(dims, held, 0, 0)
         found = puller.fetch(
             group_tables([[each] for each in ids], routing), routing, training=training, exact=exact
         )
@@ -167,7 +174,7 @@ def test_pushes_are_those_of_python_byte_for_byte(recorded, data, model, value_t
         versions=each(numbers).astype(np.int64),
         times=each(st.sampled_from([0.0, -0.0, 2.5])).astype(np.float64),
         own_pushes=each(st.integers(0, 3)).astype(np.int64),
-        value_type=value_type,
+        value_types=[value_type or each for each in held_by(data, dims)],
     )
     for server in recorded.servers:
         server.answer = lambda _: whole(frames.encode(pb.PushReply(version=9, staleness=2), []))
@@ -465,7 +472,7 @@ def test_dense_values_of_a_pull_that_is_made_again_are_asked_for_again(recorded)
     recorded.dense.set(np.zeros(4, np.float32), np.zeros(0, np.float32))
     recorded.dense.versions = [3, 3]
     puller = Puller(recorded, threading.Event(), pb.FLOAT32, whole_updates=False)
-    puller.register([2], 0, 0)
+    puller.register([2], [pb.FLOAT32], 0, 0)
     ids = np.arange(50, dtype=np.int64)
     with pytest.raises(WireError, match="STALE_ROUTING"):
         puller.fetch(group_tables([[ids]], routing), routing, training=True)
