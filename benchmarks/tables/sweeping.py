@@ -29,7 +29,7 @@ from shoal.native.rowstore import MAX_BOUNDS
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc
-from shoal.ps.forgetting import sweeps
+from shoal.ps.forgetting import caps, sweeps
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
 from parts import IDS, Server
@@ -113,7 +113,7 @@ class Pulls:
 
 def one_round(table: Filled, rows: int) -> dict[str, list[float]]:
     """Times of pulls in seconds, without and with a sweep."""
-    pushes = rows // sweeps.CAP_FREE // sweeps.PART_FILL
+    pushes = rows // caps.FREE // sweeps.PART_FILL
     with Pulls(table) as quiet:
         table.push_for(pushes)
     before = table.status().removed.evicted
@@ -121,7 +121,7 @@ def one_round(table: Filled, rows: int) -> dict[str, list[float]]:
         table.push_new(NEW)
         table.push_for(pushes)
     gone = table.status().removed.evicted - before
-    if not 0.9 * rows // sweeps.CAP_FREE < gone:
+    if not 0.9 * rows // caps.FREE < gone:
         sys.exit(f"the sweep removed only {gone} rows: nothing was measured")
     table.fill()
     return {"quiet": quiet.times, "sweep": swept.times}
