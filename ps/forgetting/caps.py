@@ -59,6 +59,20 @@ class Caps:
         rows, counts = self.most(position)
         return _near(rows), _near(counts)
 
+    def during(self, plan: pb.SweepPlan, part: int) -> tuple[int, int]:
+        """The numbers that a table is to have at most where so many parts of its sweep are done.
+
+        From the cap down to near it: so there is room for the next plan when the sweep is over,
+        however fast the table grows.
+        """
+        rows, counts = (
+            most - (most - near) * part // plan.parts if choice.sure else most
+            for most, near, choice in zip(
+                self.most(plan.table), self.near(plan.table), (plan.rows, plan.counts), strict=True
+            )
+        )
+        return rows, counts
+
     def exceeds(self, position: int, bounds: tuple[int, int]) -> bool:
         """True if a table has more than these."""
         table = self._tables[position]

@@ -130,9 +130,11 @@ class Lifecycle:
             # A complete plan waits for its place, which is the same where a log is done again.
             ours = planning.table == position and not planning.complete
             return planning.bounds(most) if ours else most
-        # What removes rows of this table is under way; of another one, that is to make haste.
-        swept = self._plan is not None and self._plan.table == position
-        return self._caps.near(position) if near and not swept else most
+        if near:
+            return self._caps.near(position)
+        if (plan := self._plan) is not None and plan.eviction and plan.table == position:
+            return self._caps.during(plan, self._part)
+        return most
 
     def _over(self, *, near: bool = False) -> int | None:
         """The first table that has more than its bounds."""

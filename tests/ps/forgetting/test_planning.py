@@ -80,7 +80,12 @@ def test_a_sliced_plan_removes_what_one_made_at_once_does_whatever_is_between(da
     rows, counts = len(table), table.counting
     excess = (rows // draw(st.integers(2, 30)), counts // draw(st.integers(2, 30)))
     how = (100, 100, excess) if draw(st.booleans()) else (100, draw(st.integers(1, 99)))
-    expected = Planning(0, copied(table, admit_after), *how, at_once=True).plan
+    start = copied(table, admit_after)
+    expected = Planning(0, start, *how, at_once=True).plan
+    gone = [sum(map(len, kind)) for kind in zip(*parts_of(expected, start), strict=True)]
+    if expected.eviction:
+        # Of the last age there is a class of orders more, at most.
+        assert all(0 <= more - wanted <= 60 for more, wanted in zip(gone, excess, strict=True))
     made, again, step = Planning(0, table, *how, at_once=False), None, 100
     restore_at = draw(st.integers(0, 3 * planning.slices_of(table)))
     while not made.complete:
@@ -114,3 +119,15 @@ def test_slices_are_due_as_a_table_grows_and_the_plan_is_complete_at_the_cap():
         made.look()
     assert due == [(1_000 + 10 * done, 25 * done) for done in range(20)]
     assert made.bounds(most) == most
+
+
+def test_for_a_cap_rows_of_little_use_go_although_others_are_older():
+    """A row of 64 uses may be seven times as old as one of a single use; counted ids go by age."""
+    ids = np.arange(ROWS)
+    steps, uses = np.where(ids < 500, 20, 80), np.where(ids < 500, 64, 1)
+    table = filled(steps, uses, admit_after=100)
+    table.assign_counting(ids + ROWS, steps, uses.astype(np.uint32))
+    made = Planning(0, table, 100, 100, (500, 500), at_once=True)
+    gone = [np.concatenate(kind) for kind in zip(*parts_of(made.plan, table), strict=True)]
+    assert set(gone[0]) == set(range(500, 1_000))
+    assert set(gone[1]) == set(range(1_000, 1_500))
