@@ -99,7 +99,7 @@ def expiring(rows: int, dim: int) -> tuple[Table, list[float], list[float]]:
 
 
 def growing(rows: int, dim: int, new: int) -> tuple[Table, list[float], list[float]]:
-    """As `expiring`, of a table that grows beyond its cap."""
+    """The same as `expiring`, of a table that grows beyond its cap."""
     table, draw = Table(rows, dim, max_rows=rows), np.random.default_rng(0)
     table.model.moments.reach(AGES)
     following = rows - rows // ROOM

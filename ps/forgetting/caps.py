@@ -1,4 +1,4 @@
-"""How many rows and counted ids a server may have of the tables with `max_rows`.
+"""The most rows and counted ids that a server may have of the tables with `max_rows`.
 
 Owns a server's share of each cap, and where it is near: the plan of a large table's sweep begins
 there, so that it is complete when there is no more room.

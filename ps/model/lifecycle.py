@@ -234,11 +234,12 @@ class Lifecycle:
         self._owing = True
 
     def owes(self) -> bool:
-        """True if a part is to be done, after a log was done again, before the next push.
+        """True if a part is to be done, after a log was done again or a move, before the next push.
 
         A sweep after a push is owed until it was done once; with caps, until none is exceeded.
         """
-        return (self._owing and self.is_due()) or self._over() is not None
+        over = not self._suspended and self._over() is not None
+        return over or (self._owing and self.is_due())
 
     def again(self, step: int, frame: bytes | memoryview) -> None:
         """Do a part again that was logged, in its place among the pushes.
