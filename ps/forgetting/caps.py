@@ -79,7 +79,7 @@ class Caps:
         return len(table) > bounds[0] or table.counting > bounds[1]
 
     def excess(self, position: int) -> tuple[int, int]:
-        """How many a sweep that begins now is to remove."""
+        """The numbers that a sweep which begins now is to remove."""
         table = self._tables[position]
         rows, counts = (
             there - most + most // FREE if there > near else 0
