@@ -9,10 +9,6 @@
 
 #include "scan.h"
 
-enum { SHOAL_USE_CLASSES = 12 }; /* floor(log2(uses)), 0 for none; the last: SHOAL_MANY_USES */
-
-SHOAL_INLINE int shoal_use_class(uint32_t uses) { return 31 - __builtin_clz(uses | 1u); }
-
 /* What is chosen by the step of its last use: below sure[use class], and below maybe[use class] if
  * the id's order is below `below`. sure NULL: nothing. */
 typedef struct {
@@ -59,6 +55,26 @@ SHOAL_INLINE void shoal_visit_segment(shoal_store *t, uint64_t *cursor, shoal_vi
     pthread_rwlock_unlock(&t->lock);
 }
 
+/* Bounds, which ascend, and where to look for the place of a step among them: `reached` has, of each
+ * cell of 1 << shift steps from bounds[0] on, the number of bounds up to its first step. Where bounds
+ * are even there is one more, or none, in the step's own cell. */
+typedef struct {
+    const int64_t *bounds;
+    int64_t count; /* of bounds */
+    const uint16_t *reached;
+    int64_t cells;
+    int shift;
+} shoal_bounds;
+
+/* The number of bounds that a step has reached. */
+SHOAL_INLINE int64_t shoal_reached(const shoal_bounds *b, int64_t step) {
+    if (!b->count || step < b->bounds[0]) return 0;
+    const int64_t cell = (step - b->bounds[0]) >> b->shift;
+    int64_t reached = b->reached[cell < b->cells ? cell : b->cells - 1];
+    while (reached < b->count && b->bounds[reached] <= step) reached++;
+    return reached;
+}
+
 /* Numbers of entries, of rows and of what is counted: each [count + 1, SHOAL_USE_CLASSES]. */
 typedef struct {
     const shoal_bounds *bounds;
@@ -86,7 +102,8 @@ static int shoal_count_segment(shoal_store *t, uint64_t *cursor, const shoal_bou
 SHOAL_INLINE void shoal_census_entry(const shoal_store *t, uint64_t hash, uint64_t tag,
                                      uint64_t header, void *found) {
     struct shoal_census *c = found;
-    shoal_census_add(t, c->seen, shoal_live(tag), hash, shoal_step_in(t, header), c);
+    const int64_t place = shoal_census_place(t, c, shoal_live(tag), hash, header);
+    if (place >= 0) c->seen[place]++;
 }
 
 /* Has a census go on to a cursor. No push may be under way. */

@@ -95,6 +95,10 @@ SHOAL_INLINE uint32_t shoal_uses_of(uint64_t meta) {
     return uses > SHOAL_MANY_USES ? SHOAL_MANY_USES : uses;
 }
 
+enum { SHOAL_USE_CLASSES = 12 }; /* floor(log2(uses)), 0 for none; the last: SHOAL_MANY_USES */
+
+SHOAL_INLINE int shoal_use_class(uint32_t uses) { return 31 - __builtin_clz(uses | 1u); }
+
 SHOAL_INLINE uint64_t shoal_tag(uint64_t hash, uint32_t row) {
     return (hash & ~SHOAL_PLACE_BITS) | (uint64_t)(row >> 19) << 1 | 1u;
 }

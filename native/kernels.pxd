@@ -123,9 +123,10 @@ cdef extern from "compaction.h" nogil:
         int64_t cells
         int shift
 
-    enum: SHOAL_ORDER_CLASSES
+    enum: SHOAL_ORDER_CLASSES, SHOAL_AGE_CLASSES
     ctypedef struct shoal_census "struct shoal_census":
-        shoal_bounds bounds
+        int64_t end
+        int by_worth
         int64_t *seen
         int64_t *left
         int64_t *missed

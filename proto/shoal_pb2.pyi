@@ -764,20 +764,24 @@ class SweepChoice(_message.Message):
     def __init__(self, sure: _Optional[_Iterable[int]] = ..., maybe: _Optional[_Iterable[int]] = ..., below: _Optional[int] = ...) -> None: ...
 
 class SweepPlan(_message.Message):
-    __slots__ = ("table", "step", "eviction", "rows", "counts", "parts")
+    __slots__ = ("table", "step", "eviction", "rows", "counts", "parts", "excess_rows", "excess_counts")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     EVICTION_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    EXCESS_ROWS_FIELD_NUMBER: _ClassVar[int]
+    EXCESS_COUNTS_FIELD_NUMBER: _ClassVar[int]
     table: int
     step: int
     eviction: bool
     rows: SweepChoice
     counts: SweepChoice
     parts: int
-    def __init__(self, table: _Optional[int] = ..., step: _Optional[int] = ..., eviction: bool = ..., rows: _Optional[_Union[SweepChoice, _Mapping]] = ..., counts: _Optional[_Union[SweepChoice, _Mapping]] = ..., parts: _Optional[int] = ...) -> None: ...
+    excess_rows: int
+    excess_counts: int
+    def __init__(self, table: _Optional[int] = ..., step: _Optional[int] = ..., eviction: bool = ..., rows: _Optional[_Union[SweepChoice, _Mapping]] = ..., counts: _Optional[_Union[SweepChoice, _Mapping]] = ..., parts: _Optional[int] = ..., excess_rows: _Optional[int] = ..., excess_counts: _Optional[int] = ...) -> None: ...
 
 class Sweep(_message.Message):
     __slots__ = ("plan", "part", "arrays")

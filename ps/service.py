@@ -180,7 +180,7 @@ class ParameterServer:
             methods.TAKE_ROWS: self.moves.take,
             methods.FREEZE: self._of_master(self.moves.freeze),
             methods.JOIN: self._of_master(self.moves.join),
-            methods.END_MOVE: self._of_master(self._routing(self.moves.end)),
+            methods.END_MOVE: self._of_master(self._routing(self._end_move)),
             methods.READY: self.ready_for,
             methods.FIND_ID: self.find_id,
         }
@@ -288,6 +288,19 @@ class ParameterServer:
         if self.moves.under_way:
             raise WireError(pb.NOT_READY, "rows are being moved to another server")
         self.ownership.check(epoch, arrays)
+
+    def _end_move(self, request: pb.EndMoveRequest) -> pb.EndMoveReply:
+        """End a move, and make the sweep of a cap that was exceeded meanwhile.
+
+        There may be no push any more behind which it would be made.
+        """
+        reply = self.moves.end(request)
+        model = self.registration.model_if_any
+        if model is not None:
+            # None that entered has its part of a sweep before it.
+            with self._pushes.paused(), self._unbroken.changing():
+                model.settle(self._log.append_sweep if self._log else _no_record)
+        return reply
 
     def fence(self, request: pb.FenceRequest) -> pb.FenceReply:
         """Refuse a worker's further pushes and tell what was applied last."""

@@ -17,7 +17,7 @@ LARGE = {
     ),
     "one state that changes as a whole: its parts would share all attributes": (
         *("Checkpoints", "Moves", "PhaseMachine", "TaskBoard", "Registration", "Circuit"),
-        *("Watch", "Watcher", "Following", "Journal", "FileSink", "CompiledSteps", "Lifecycle"),
+        *("Watch", "Watcher", "Following", "Journal", "FileSink", "CompiledSteps"),
     ),
     "holds the parts of a process, and passes calls on to them": (
         *("Job", "ParameterServer", "Worker", "ServedModel", "InputPipeline", "ServerCalls"),

@@ -31,7 +31,7 @@ from run import carry_out, evict
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
-from shoal.ps.forgetting import sweeps
+from shoal.ps.forgetting import caps, sweeps
 
 BATCH = 4096
 FIELDS = 6
@@ -197,7 +197,7 @@ class Model:
         return ((mixed >> np.uint64(20)) % np.uint64(self.setting.buckets)).astype(np.int64)
 
     def _evict(self) -> None:
-        wanted = len(self.table) - self.setting.cap + self.setting.cap // sweeps.CAP_FREE
+        wanted = len(self.table) - self.setting.cap + self.setting.cap // caps.FREE
         if self.setting.rule is None:
             evict(self.table, wanted, self.step)
         else:

@@ -1,12 +1,13 @@
 """Measure how long a push is held up by a sweep of a large table behind it or before it.
 
-    python benchmarks/tables/pauses.py [--rows N]
+    python benchmarks/tables/pauses.py [--rows N] [--dim N] [--cap [--new N]]
 
-A server's model in this process, a table of dim 8 whose rows expire: half of them at once, of which
-a sweep removes a 16th of the table. Pushes of 196 ids of the other half come one after the other,
-until the sweep is over. Measured is the processor time of each with the part of the sweep that its
-thread does, which is what others wait for. Prints a line. To compare, run it with the Python of
-another checkout of shoal.
+A server's model in this process and one table, of which half the rows expire at once: a sweep
+removes a 16th of the table. Or, with --cap, a table that grows to its max_rows, with rows of all
+ages: each push has N ids without a row (64), and a sweep removes the rows of least use. Pushes of
+196 ids come one after the other, until the sweep is over. Measured is the processor time of each
+with the part of the sweep that its thread does, which is what others wait for. Prints a line. To
+compare, run it with the Python of another checkout of shoal.
 """
 
 from __future__ import annotations
@@ -23,33 +24,39 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.ps.model.gradients import Gradients
 from shoal.ps.model.tables import ServerModel
 
-DIM, IDS, SPAN, SECOND = 8, 196, 64, 1_000_000
+IDS, SPAN, SECOND = 196, 64, 1_000_000
 PIECE = 1 << 18
-QUIET, MOST = 2_000, 100_000
+QUIET, MOST = 2_000, 400_000
+AGES = 1_000_000
+"""Steps within which the rows of a table with a cap were last used."""
+ROOM = 16
+"""The part of such a table that is free at first."""
 
 
 class Table:
-    """A model of one table whose rows expire after 64 seconds."""
+    """A model of one table with an option by which rows are removed."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, dim: int, **option: int) -> None:
         sgd = OptimizerSpec("sgd").to_json()
         table = pb.TableSpec(
             name="t",
-            dim=DIM,
+            dim=dim,
             initializer=InitializerSpec("zeros").to_json(),
             optimizer=sgd,
-            expire_after=SPAN,
+            **option,  # type: ignore[arg-type]
         )
         self.model = ServerModel(pb.ModelSpec(tables=[table], dense_optimizer=sgd), 0, 1, 16384)
         none = np.zeros(0, np.float32)
         self.model.dense.initialize(none, none)
         self.table = self.model.tables[0]
         self.table.reserve(rows)
+        self.removed = self.model.lifecycle.removed[0]  # type: ignore[union-attr]
+        self.dim = dim
 
-    def push(self, ids: np.ndarray, seconds: float) -> float:
-        """Push ones at an event time; returns the seconds of processor time."""
-        ones = np.ones((ids.size, DIM), np.float32)
-        time_of = int(seconds * SECOND)
+    def push(self, ids: np.ndarray, seconds: float | None) -> float:
+        """Push ones at an event time, if given; returns the seconds of processor time."""
+        ones = np.ones((ids.size, self.dim), np.float32)
+        time_of = None if seconds is None else int(seconds * SECOND)
         push = Gradients({0: (ids, ones)}, None, 0.1, 0, 0.0, event_time=time_of)
         began = time.thread_time()
         ticket = self.model.ticket(push)
@@ -57,21 +64,21 @@ class Table:
         self.model.leave(lambda *_: None)
         return time.thread_time() - began
 
-    def fill(self, begin: int, end: int) -> None:
-        """Fill in rows that were last used now."""
+    def fill(self, begin: int, end: int, ages: int = 0) -> None:
+        """Fill in rows that were last used now, or, the first ones, up to so many steps ago."""
+        draw = np.random.default_rng(begin)
         for first in range(begin, end, PIECE):
             ids = np.arange(first, min(end, first + PIECE))
-            self.table.assign(
-                ids,
-                np.zeros((ids.size, DIM), np.float32),
-                versions=np.full(ids.size, self.model.step),
-                use_counts=np.ones(ids.size, np.uint32),
-            )
+            zeros = np.zeros((ids.size, self.dim), np.float32)
+            steps = self.model.step - ages * (end - ids) // (end - begin)
+            uses = draw.zipf(1.5, ids.size) if ages else np.ones(ids.size)
+            uses = np.minimum(uses, 2048).astype(np.uint32)
+            self.table.assign(ids, zeros, versions=steps, use_counts=uses)
 
 
-def measure(rows: int) -> dict[str, object]:
-    """Milliseconds of pushes, without a sweep and with one."""
-    table, draw, one = Table(rows), np.random.default_rng(0), np.array([-1])
+def expiring(rows: int, dim: int) -> tuple[Table, list[float], list[float]]:
+    """The table, and seconds of pushes without a sweep and with one."""
+    table, draw, one = Table(rows, dim, expire_after=SPAN), np.random.default_rng(0), np.array([-1])
 
     def some() -> np.ndarray:
         return np.unique(draw.integers(rows // 2, rows, IDS))
@@ -82,27 +89,59 @@ def measure(rows: int) -> dict[str, object]:
         table.push(one, second)
     table.fill(rows // 2, rows)
     quiet = [table.push(some(), second) for _ in range(QUIET)]
-    removed = table.model.lifecycle.removed[0]  # type: ignore[union-attr]
     swept: list[float] = []
     gone = -1
     # A part may be many pushes behind the one before.
-    while len(swept) < MOST and (removed.expired != gone or not gone):
-        gone = removed.expired
+    while len(swept) < MOST and (table.removed.expired != gone or not gone):
+        gone = table.removed.expired
         swept += [table.push(some(), SPAN + 2.0) for _ in range(100)]
-    return {
-        "rows": rows,
-        "removed": removed.expired,
-        "pushes": len(swept),
-        "median without": round(1e3 * float(np.median(quiet)), 3),
-        "median": round(1e3 * float(np.median(swept)), 3),
-        "longest": round(1e3 * max(swept), 2),
-    }
+    return table, quiet, swept
+
+
+def growing(rows: int, dim: int, new: int) -> tuple[Table, list[float], list[float]]:
+    """The same as `expiring`, of a table that grows beyond its cap."""
+    table, draw = Table(rows, dim, max_rows=rows), np.random.default_rng(0)
+    table.model.moments.reach(AGES)
+    following = rows - rows // ROOM
+    table.fill(0, following, AGES)
+
+    def some(new: int) -> np.ndarray:
+        nonlocal following
+        following += new
+        known = draw.integers(rows // 2, following - new, IDS - new)
+        return np.unique(np.append(known, np.arange(following - new, following)))
+
+    quiet = [table.push(some(0), None) for _ in range(QUIET)]
+    swept: list[float] = []
+    gone = -1
+    while len(swept) < MOST and (table.removed.evicted != gone or not gone):
+        gone = table.removed.evicted
+        swept += [table.push(some(new), None) for _ in range(100)]
+    return table, quiet, swept
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
-    print(json.dumps(measure(parser.parse_args().rows)), flush=True)
+    parser.add_argument("--dim", type=int, default=8)
+    parser.add_argument("--cap", action="store_true")
+    parser.add_argument("--new", type=int, default=64)
+    options = parser.parse_args()
+    if options.cap:
+        table, quiet, swept = growing(options.rows, options.dim, options.new)
+    else:
+        table, quiet, swept = expiring(options.rows, options.dim)
+    found = {
+        "rows": options.rows,
+        "removed": table.removed.expired + table.removed.evicted,
+        "pushes": len(swept),
+        "median without": round(1e3 * float(np.median(quiet)), 3),
+        "median": round(1e3 * float(np.median(swept)), 3),
+        "longest without": round(1e3 * max(quiet), 2),
+        "longest": round(1e3 * max(swept), 2),
+        "seconds of all": round(sum(swept), 2),
+    }
+    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.rowstore import RowStore
-from shoal.ps.forgetting import sweeps
+from shoal.ps.forgetting import caps, sweeps
 
 PUSH = 4096
 DIM = 16
@@ -83,7 +83,7 @@ def product(pushes, cap):
         hits += pushed.size - (len(store) - before)
         seen += pushed.size
         if len(store) > cap:
-            wanted = len(store) - cap + cap // sweeps.CAP_FREE
+            wanted = len(store) - cap + cap // caps.FREE
             evict(store, wanted, step)
     return hits / seen
 
@@ -102,7 +102,7 @@ def other(pushes, cap, total, count, score):
         decayed[pushed] += 1
         there = np.flatnonzero(uses)
         if there.size > cap:
-            wanted = there.size - cap + cap // sweeps.CAP_FREE
+            wanted = there.size - cap + cap // caps.FREE
             worth = score((last[there], uses[there], decayed[there]))
             gone = there[np.argpartition(worth, wanted)[:wanted]]
             uses[gone] = decayed[gone] = 0

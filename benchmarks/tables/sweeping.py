@@ -2,10 +2,11 @@
 
     python benchmarks/tables/sweeping.py [--rows N] [--rounds N] [FOLDER]
 
-A server process with a table at its cap, dim 16, Adagrad. One client pulls 4,096 ids at random, one
-call after the other, and pushes 4,096 ids that have rows, 50 times a second. A push of ids without
-a row begins a sweep, a part of which is removed before each of the next pushes. Pulls during as
-many pushes as the sweep takes are compared with pulls during as many pushes before, round by round.
+A server process with a table near its cap, dim 16, Adagrad. One client pulls 4,096 ids at random,
+one call after the other, and pushes 4,096 ids that have rows, 200 times a second. A push of ids
+without a row begins a sweep: behind every eighth push there is a slice of its plan, and then a part
+of its rows. Pulls during as many pushes as it takes are compared with pulls during as many pushes
+before, round by round.
 Beside that, in this process: headers of rows scanned a second, and rows removed. Writes
 sweeping.json to build/bench/tables.
 """
@@ -29,21 +30,21 @@ from shoal.native.rowstore import MAX_BOUNDS
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc
-from shoal.ps.forgetting import sweeps
+from shoal.ps.forgetting import caps, planning, sweeps
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "server"))
 from parts import IDS, Server
 
-A_SECOND = 50
+A_SECOND = 200
 NEW = 64
 """Ids without a row in the push that begins a sweep."""
 
 
 class Filled:
-    """A server whose table is at its cap, of ids that are ever newer."""
+    """A server whose table is near its cap, of ids that are ever newer."""
 
     def __init__(self, folder: Path, rows: int) -> None:
-        self.server = Server(folder, DIM, rows=rows, max_rows=rows)
+        self.server = Server(folder, DIM, rows=rows, max_rows=rows * caps.NEAR // (caps.NEAR - 1))
         self._rows, self._next = rows, rows
 
     def some(self, chance: np.random.Generator) -> np.ndarray:
@@ -78,10 +79,10 @@ class Filled:
             connection.close()
 
     def fill(self) -> None:
-        """Let a sweep end, and fill the table to its cap again."""
+        """Let a sweep end, and fill the table again until its cap is near."""
         rows = 0
         while rows != (rows := self.status().rows):
-            self.push_for(2)
+            self.push_for(2 * planning.EVERY)
         self.push_new(self._rows - rows)
 
 
@@ -113,7 +114,9 @@ class Pulls:
 
 def one_round(table: Filled, rows: int) -> dict[str, list[float]]:
     """Times of pulls in seconds, without and with a sweep."""
-    pushes = rows // sweeps.CAP_FREE // sweeps.PART_FILL
+    removed = rows // caps.FREE - rows // caps.NEAR
+    slices = 2 * -(-rows // planning.SLICE)
+    pushes = planning.EVERY * (slices + removed // sweeps.PART_FILL)
     with Pulls(table) as quiet:
         table.push_for(pushes)
     before = table.status().removed.evicted
@@ -121,7 +124,7 @@ def one_round(table: Filled, rows: int) -> dict[str, list[float]]:
         table.push_new(NEW)
         table.push_for(pushes)
     gone = table.status().removed.evicted - before
-    if not 0.9 * rows // sweeps.CAP_FREE < gone:
+    if gone < 0.9 * removed:
         sys.exit(f"the sweep removed only {gone} rows: nothing was measured")
     table.fill()
     return {"quiet": quiet.times, "sweep": swept.times}

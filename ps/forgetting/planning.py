@@ -17,7 +17,16 @@ import numpy as np
 from shoal.native.census import Census
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.forgetting.sweeps import ALL, Candidates, Int64, expired_of, planned
+from shoal.ps.forgetting.sweeps import (
+    ALL,
+    EVEN,
+    WEIGHTS,
+    Candidates,
+    Int64,
+    excess_of,
+    expired_of,
+    planned,
+)
 
 if TYPE_CHECKING:
     from shoal.checkpoints.formats.schema import PlanningState
@@ -35,23 +44,33 @@ def slices_of(store: RowStore) -> int:
 
 
 class Planning:
-    """The plan of what has expired of one table, as of its beginning.
+    """The plan of one table's sweep, as of its beginning.
 
-    table: its position. step: of its beginning. cut: rows that were last used before this step are
-    older than the span.
+    table: its position. step: of its beginning. cut: what was last used before this step is
+    counted: what has expired, or, for a cap, all. excess: for a cap, how many rows and counted ids
+    are to go; else None.
     """
 
-    def __init__(self, table: int, store: RowStore, step: int, cut: int, *, at_once: bool) -> None:
+    def __init__(
+        self,
+        table: int,
+        store: RowStore,
+        step: int,
+        cut: int,
+        excess: tuple[int, int] | None = None,
+        *,
+        at_once: bool,
+    ) -> None:
         """at_once: count all now, as is done before a server takes pushes; slices are none then.
 
         No push may be under way, here and in `look`. Raises MemoryError.
         """
-        self.table, self.step, self.cut = table, step, cut
+        self.table, self.step, self.cut, self.excess = table, step, cut, excess
         self._store = store
         self._slices = slices_of(store)
         self._there = store.counting, len(store)
         self._done = 0
-        self._census: Census | None = Census(store, bounds_of(cut))
+        self._census: Census | None = Census(store, cut, by_worth=excess is not None)
         self._counts: Int64 | None = None
         self._candidates: Candidates | None = None
         self._plan: pb.SweepPlan | None = None
@@ -74,6 +93,15 @@ class Planning:
     def complete(self) -> bool:
         """True if no slice is left."""
         return self._done == 2 * self._slices
+
+    def bounds(self, most: tuple[int, int]) -> tuple[int, int]:
+        """The rows and the counted ids at more of which the next slice is due at once.
+
+        most: that there may be, by which the plan is complete.
+        """
+        counts, rows = self._there
+        done, of = self._done, 2 * self._slices
+        return rows + (most[0] - rows) * done // of, counts + (most[1] - counts) * done // of
 
     def look(self) -> None:
         """Look at the next slice."""
@@ -101,12 +129,17 @@ class Planning:
         """The plan, once all are counted."""
         if self._plan is None:
             assert self._counts is not None
-            bounds = bounds_of(self.cut)
-            counts, rows = (
-                expired_of(bounds, found, there)
-                for found, there in zip(self._counts, self._there, strict=True)
-            )
-            self._plan = planned(self.table, self.step, rows, counts, eviction=False)
+            of_counts, of_rows = self._counts
+            if self.excess is None:
+                counts, rows = (
+                    expired_of(self.cut, found, there)
+                    for found, there in zip(self._counts, self._there, strict=True)
+                )
+            else:
+                rows = excess_of(self.cut, of_rows, self.excess[0], WEIGHTS)
+                counts = excess_of(self.cut, of_counts, self.excess[1], EVEN)
+            eviction = self.excess is not None
+            self._plan = planned(self.table, self.step, rows, counts, eviction=eviction)
         return self._plan
 
     @property
@@ -124,6 +157,7 @@ class Planning:
             "table": self.table,
             "step": self.step,
             "cut": self.cut,
+            "excess": None if self.excess is None else list(self.excess),
             "slices": self._slices,
             "there": list(self._there),
             "whole": whole,
@@ -140,7 +174,12 @@ class Planning:
 
         Returns None where a version of shoal wrote it that told other ages apart.
         """
-        made = cls(saved["table"], store, saved["step"], saved["cut"], at_once=True)
+        excess = saved.get("excess")
+        made = cls(
+            *(saved["table"], store, saved["step"], saved["cut"]),
+            None if excess is None else (excess[0], excess[1]),
+            at_once=True,
+        )
         counts = np.array(saved["counts"], np.int64)
         assert made._counts is not None
         if counts.shape != made._counts.shape:
@@ -151,12 +190,3 @@ class Planning:
         made._done = 2 * made._slices
         made._there = saved["there"][0], saved["there"][1]
         return made
-
-
-def bounds_of(cut: int) -> Int64:
-    """Steps up to `cut`, ascending, the closer together the closer they are to it, int64 [b]."""
-    bounds, age = [cut], 1
-    while age <= cut:
-        bounds.append(cut - age)
-        age = max(age + 1, age * 17 // 16)
-    return np.array(bounds[::-1], np.int64)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from shoal.native.census import ORDER_CLASSES
+from shoal.native.census import LEAST_AGES, ORDER_CLASSES
 from shoal.native.choices import ORDERS, Choice, order_of
 from shoal.native.rowstore import MAX_BOUNDS, USE_CLASSES, RowStore
 from shoal.proto import shoal_pb2 as pb
@@ -32,15 +32,12 @@ LARGEST = 16
 """The part of a table that one sweep may remove as expired, unless that is below PART_IDS: models
 do not take it well if much goes at once."""
 
-CAP_FREE = 10
-"""The part of max_rows that a sweep makes free."""
-
-COUNTS_PER_ROW = 4
-"""Ids that are counted and have no row, for each of max_rows: their cap."""
-
 WEIGHTS = np.arange(1, USE_CLASSES + 1)
 """How much older than a row of one use a row may be, by its class of use counts: that of uses u
 is worth 1 + floor(log2(u))."""
+
+EVEN = np.ones(USE_CLASSES, np.int64)
+"""The same, of rows whose uses do not count."""
 
 _EXACT = 1 << 16
 """Up to so many candidates, a number of them is taken exactly."""
@@ -82,30 +79,57 @@ def _most(there: int) -> int:
     return max(PART_IDS, there // LARGEST)
 
 
-def expired_of(bounds: Int64, counts: Int64, there: int) -> Found:
-    """Find what `expired` does, of one kind, by counts of what was last used before each step.
+def expired_of(cut: int, counts: Int64, there: int) -> Found:
+    """Find what `expired` does, of one kind, by counts of what was last used before the cut.
 
-    bounds: int64 [b], of which the last one is the step before which all has expired. counts: int64
-    [b, ORDER_CLASSES], as a Census has them. there: how many there are at all. Where more have
-    expired than one sweep may remove, the oldest are chosen, as far as the bounds tell, and among
-    those of one bound whole classes of orders: what is left by this sweep is not counted on again.
+    counts: int64 [ages, ORDER_CLASSES], as a Census has them. there: how many there are at all.
+    Where more have expired than one sweep may remove, the oldest are chosen, as far as ages are
+    told apart, and of the last age whole classes of orders: what is left by this sweep is not
+    counted on again.
     """
-    earlier = np.cumsum(counts.sum(axis=1))  # than each bound
+    earlier = np.cumsum(counts[::-1].sum(axis=1))  # up to each age, from the greatest one on
     count, most = int(earlier[-1]), _most(there)
     if count <= most:
-        return Found(Choice.older_than(int(bounds[-1])) if count else None, count)
+        return Found(Choice.older_than(cut) if count else None, count)
     level = int(np.searchsorted(earlier, most, "right"))
-    certain, sure = (int(earlier[level - 1]), int(bounds[level - 1])) if level else (0, 0)
-    orders = certain + np.cumsum(counts[level])
-    classes = int(np.searchsorted(orders, most, "right"))
+    certain = int(earlier[level - 1]) if level else 0
+    orders = counts[::-1][level]
+    classes = int(np.searchsorted(certain + np.cumsum(orders), most, "right"))
     if not certain:
-        classes = max(classes, 1 + int(np.flatnonzero(counts[level])[0]))
-    total = int(orders[classes - 1]) if classes else certain
-    below = ORDERS // ORDER_CLASSES * classes
-    first, last = (np.full(USE_CLASSES, step, np.int64) for step in (sure, int(bounds[level])))
+        classes = max(classes, 1 + int(np.flatnonzero(orders)[0]))
+    count = certain + int(orders[:classes].sum())
+    return Found(_classes_of(cut, level, classes, EVEN), count, all=False)
+
+
+def excess_of(cut: int, counts: Int64, excess: int, weights: Int64) -> Found:
+    """The oldest of one kind, no fewer than `excess` if there are so many.
+
+    cut, counts: as `expired_of`, of all that there are. weights: by which the ages of each class of
+    use counts were divided. Of the last age whole classes of orders, as there.
+    """
+    earlier = np.cumsum(counts[::-1].sum(axis=1))
+    count = int(earlier[-1])
+    if not excess or count <= excess:
+        return Found(Choice.older_than(cut), count) if excess and count else Found(None, 0)
+    level = int(np.searchsorted(earlier, excess))
+    certain = int(earlier[level - 1]) if level else 0
+    orders = counts[::-1][level]
+    classes = 1 + int(np.searchsorted(certain + np.cumsum(orders), excess))
+    count = certain + int(orders[:classes].sum())
+    return Found(_classes_of(cut, level, classes, weights), count)
+
+
+def _classes_of(cut: int, level: int, classes: int, weights: Int64) -> Choice:
+    """All above an age, and of that age so many classes of orders.
+
+    level: of the age, from the greatest one on.
+    """
+    first, last = (
+        np.maximum(cut - age * weights, 0) for age in LEAST_AGES[::-1][[level - 1, level]]
+    )
     if classes == ORDER_CLASSES:
-        return Found(Choice(last, last), total, all=False)
-    return Found(Choice(first, last, below), total, all=False)
+        return Choice(last, last)
+    return Choice(first if level else first * 0, last, ORDERS // ORDER_CLASSES * classes)
 
 
 def least_used(store: RowStore, count: int, now: int) -> Found:

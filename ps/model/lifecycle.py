@@ -20,15 +20,15 @@ from shoal.native.moments import Moments
 from shoal.native.rowstore import RowStore
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.values.routing import SLOTS
 from shoal.proto.wire import frames
 from shoal.ps.forgetting import planning as plans
 from shoal.ps.forgetting import sweeps
+from shoal.ps.forgetting.caps import Caps
 from shoal.ps.forgetting.clock import SECOND, EventClock
 from shoal.ps.forgetting.compaction import Compactor
 from shoal.ps.forgetting.planning import Planning
 from shoal.ps.forgetting.removals import Int64, Removal, Removals
-from shoal.ps.forgetting.sweeps import CAP_FREE, COUNTS_PER_ROW, Candidates, Found, sweep_plan
+from shoal.ps.forgetting.sweeps import Candidates, Found, sweep_plan
 from shoal.ps.model.unpack import check_ids, exactly
 
 if TYPE_CHECKING:
@@ -40,11 +40,6 @@ NOTHING = Found(None, 0)
 
 Record = Callable[[int, bytes], object]
 """Has a part of a sweep logged: its step, and its frame."""
-
-
-def share_of(max_rows: int, slots: int) -> int:
-    """The most rows of a table that a server with so many of the routing slots may hold."""
-    return max(1, max_rows * slots // SLOTS)
 
 
 def lives(spec: pb.ModelSpec) -> bool:
@@ -66,10 +61,8 @@ class Lifecycle:
 
         moments: have the steps of pushes.
         """
-        self._most = {
-            position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
-        }
-        self.between = Between(moments, [tables[position] for position in self._most])
+        self._caps = Caps(spec, tables, slots)
+        self.between = Between(moments, [tables[position] for position in self._caps])
         self.clock = EventClock(
             {
                 position: table.expire_after * SECOND
@@ -89,11 +82,11 @@ class Lifecycle:
         self._owing = False  # the last step is a push of a log, after which a part may be due
         self._candidates: Candidates | None = None
         self._compactor = Compactor()
-        self.own(slots)
+        self._tell()
 
     def own(self, slots: int) -> None:
         """The tables are of so many of the routing slots."""
-        self._caps = {position: share_of(most, slots) for position, most in self._most.items()}
+        self._caps.own(slots)
         self._tell()
 
     def suspend(self, suspended: bool) -> None:
@@ -105,7 +98,7 @@ class Lifecycle:
         """Say which pushes are plain from now on."""
         self.between.lock()
         try:
-            self.between.cap((cap, COUNTS_PER_ROW * cap) for cap in self._caps.values())
+            self.between.cap(self._bounds(position, near=True) for position in self._caps)
             self._say()
         finally:
             self.between.unlock()
@@ -126,6 +119,29 @@ class Lifecycle:
         if self._plan is not None:
             return self._next
         return NEVER if self._expiring() is None else 0
+
+    def _bounds(self, position: int, *, near: bool) -> tuple[int, int]:
+        """The rows and counted ids of a table at more of which a part, or a slice, is due.
+
+        near: behind a push. Otherwise as well before the next one.
+        """
+        most = self._caps.most(position)
+        if (planning := self._planning) is not None:
+            # A complete plan waits for its place, which is the same where a log is done again.
+            ours = planning.table == position and not planning.complete
+            return planning.bounds(most) if ours else most
+        if near:
+            return self._caps.near(position)
+        if (plan := self._plan) is not None and plan.eviction and plan.table == position:
+            return self._caps.during(plan, self._part)
+        return most
+
+    def _over(self, *, near: bool = False) -> int | None:
+        """The first table that has more than its bounds."""
+        for position in self._caps:
+            if self._caps.exceeds(position, self._bounds(position, near=near)):
+                return position
+        return None
 
     def _expiring(self) -> int | None:
         """The first table of which a sweep of what has expired is to be planned."""
@@ -172,11 +188,11 @@ class Lifecycle:
     def is_due(self) -> bool:
         """True if a part of a sweep is to be done before the next push begins."""
         return not self._suspended and (
-            self._moments.step >= self._due_from() or self._over() is not None
+            self._moments.step >= self._due_from() or self._over(near=True) is not None
         )
 
     def sweep(self, record: Record) -> None:
-        """Do what is due now: a part, and as many more as it takes until no cap is exceeded.
+        """Do what is due now: a part, and as many more as it takes until a push may come.
 
         No push may be under way. Raises as `leave`.
         """
@@ -218,11 +234,12 @@ class Lifecycle:
         self._owing = True
 
     def owes(self) -> bool:
-        """True if a part is to be done, after a log was done again, before the next push.
+        """True if a part is to be done, after a log was done again or a move, before the next push.
 
         A sweep after a push is owed until it was done once; with caps, until none is exceeded.
         """
-        return (self._owing and self.is_due()) or self._over() is not None
+        over = not self._suspended and self._over() is not None
+        return over or (self._owing and self.is_due())
 
     def again(self, step: int, frame: bytes | memoryview) -> None:
         """Do a part again that was logged, in its place among the pushes.
@@ -234,15 +251,16 @@ class Lifecycle:
         check_ids(rows)
         check_ids(counts)
         plan = sweep.plan
-        begins = not plan.parts and plan.table in self.clock.lines and self.clock.now is not None
+        expiring = plan.table in self.clock.lines and self.clock.now is not None
+        begins = not plan.parts and (plan.table in self._caps if plan.eviction else expiring)
         if plan.table >= len(self._tables) or (sweep.part >= plan.parts and not begins):
             raise ValueError(f"a part {sweep.part} of a sweep of table {plan.table}")
         self._owing = False
         if begins:
-            self._plan_slowly(plan.table, step, at_once=True)
+            self._begin_planning(plan, at_once=True)
             self._tell()
             return
-        if self._planning is not None and not plan.eviction:
+        if self._planning is not None:
             self._carry_out(self._planning)
         elif not sweep.part and not plan.eviction:
             self._planned(plan)
@@ -274,72 +292,78 @@ class Lifecycle:
         removed.counts += counts.size
         self.removals.add(plan.table, Removal(step, self.clock.now, plan.eviction, rows))
         self._part += 1
-        # As long as a cap is near, it is to be kept.
-        self._next = 0 if plan.eviction else step + plans.EVERY
+        self._next = step + plans.EVERY
         if self._part == plan.parts:
             self._begin(None)
             self._compactor.consider(self._tables[plan.table])
 
-    def _over(self) -> int | None:
-        """The first table whose cap is exceeded."""
-        for position, cap in self._caps.items():
-            table = self._tables[position]
-            if len(table) > cap or table.counting > COUNTS_PER_ROW * cap:
-                return position
-        return None
-
     def _begin_next(self, record: Record) -> None:
         """Begin the next sweep that is due, if there is one, or its plan."""
-        step = self._moments.step
-        position = self._expiring()
-        if position is not None and plans.slices_of(self._tables[position]) > 1:
-            step = self._moments.next_step()
-            faults.point("sweep-half-done")
-            nothing = np.empty(0, np.int64)
-            begun = pb.Sweep(plan=pb.SweepPlan(table=position, step=step))
-            self._record(record, step, begun, nothing, nothing)
-            self._plan_slowly(position, step, at_once=False)
-        elif position is not None:
+        expiring = self._expiring()
+        position = self._over() if expiring is None else expiring
+        if position is None:
+            position = self._over(near=True)
+        if position is None:
+            return
+        table, step = self._tables[position], self._moments.step
+        if plans.slices_of(table) > 1:
+            self._plan_slowly(position, record, eviction=expiring is None)
+        elif expiring is None:
+            self._begin(self._eviction(position, step))
+        else:
             now = self.clock.now
             assert now is not None
-            line, table = self.clock.lines[position], self._tables[position]
-            plan = sweeps.planned(
-                position, step, *sweeps.expired(table, line.cut(now)), eviction=False
-            )
+            cut = self.clock.lines[position].cut(now)
+            plan = sweeps.planned(position, step, *sweeps.expired(table, cut), eviction=False)
             self._planned(plan)
             # Although it may find nothing: without a record of that, a server that does a log
             # again would plan the next one earlier.
             self._begin(plan)
-        else:
-            self._begin(self._eviction(step))
 
-    def _eviction(self, step: int) -> pb.SweepPlan | None:
-        """The plan for a cap that is exceeded; None if none is."""
-        over = self._over()
-        if over is None:
-            return None
-        table, cap = self._tables[over], self._caps[over]
-        most = COUNTS_PER_ROW * cap
-        rows = counts = NOTHING
-        if len(table) > cap:
-            rows = sweeps.least_used(table, len(table) - cap + cap // CAP_FREE, step)
-        if table.counting > most:
-            counts = sweeps.oldest_counts(table, table.counting - most + most // CAP_FREE, step)
-        return sweeps.planned(over, step, rows, counts, eviction=True)
+    def _eviction(self, position: int, step: int) -> pb.SweepPlan:
+        """The plan for a cap of a small table that is exceeded."""
+        table, (rows, counts) = self._tables[position], self._caps.excess(position)
+        return sweeps.planned(
+            position,
+            step,
+            sweeps.least_used(table, rows, step) if rows else NOTHING,
+            sweeps.oldest_counts(table, counts, step) if counts else NOTHING,
+            eviction=True,
+        )
 
-    def _plan_slowly(self, position: int, step: int, *, at_once: bool) -> None:
-        """Begin the plan of a large table's sweep. at_once: as `Planning`."""
-        line, now = self.clock.lines[position], self.clock.now
+    def _plan_slowly(self, position: int, record: Record, *, eviction: bool) -> None:
+        """Begin the plan of a large table's sweep, in its place among the pushes."""
+        # By the cap of now: it may be another one when a log is done again.
+        rows, counts = self._caps.excess(position) if eviction else (0, 0)
+        step = self._moments.next_step()
+        faults.point("sweep-half-done")
+        begun = pb.SweepPlan(
+            table=position, step=step, eviction=eviction, excess_rows=rows, excess_counts=counts
+        )
+        nothing = np.empty(0, np.int64)
+        self._record(record, step, pb.Sweep(plan=begun), nothing, nothing)
+        self._begin_planning(begun, at_once=False)
+
+    def _begin_planning(self, begun: pb.SweepPlan, *, at_once: bool) -> None:
+        """Begin a plan. at_once: as `Planning`."""
+        table, step = self._tables[begun.table], begun.step
+        if begun.eviction:
+            # A push that comes has a later step.
+            cut, excess = step, (begun.excess_rows, begun.excess_counts)
+            self._planning = Planning(begun.table, table, step, cut, excess, at_once=at_once)
+            return
+        line, now = self.clock.lines[begun.table], self.clock.now
         assert now is not None
         line.planned = line.entries[-1][0]
         cut = line.cut(now)
-        self._planning = Planning(position, self._tables[position], step, cut, at_once=at_once)
+        self._planning = Planning(begun.table, table, step, cut, at_once=at_once)
 
     def _carry_out(self, planning: Planning) -> None:
         """Begin the sweep whose plan is complete."""
         self._planning = None
         self._begin(planning.plan, planning.candidates)
-        self._swept(planning.plan, planning.cut)
+        if planning.excess is None:
+            self._swept(planning.plan, planning.cut)
 
     def _planned(self, plan: pb.SweepPlan) -> None:
         """A sweep of what has expired was planned now."""
@@ -385,14 +409,12 @@ class Lifecycle:
             self._plan, self._part = sweep_plan(saved["plan"]), saved["part"]
             self._next = saved.get("next", 0)
         spans = {each["table"]: each["span"] for each in saved["clock"]["lines"]}
-        planning = saved.get("planning")
-        lines = self.clock.lines
-        if (
-            planning is not None
-            and (at := planning["table"]) in lines
-            and lines[at].span == spans[at]
-        ):
-            self._planning = Planning.restored(planning, self._tables[planning["table"]])
+        lines = {position: line.span for position, line in self.clock.lines.items()}
+        if (planning := saved.get("planning")) is not None:
+            at = planning["table"]
+            same = at in lines and lines[at] == spans[at]
+            if at in self._caps if planning.get("excess") else same:
+                self._planning = Planning.restored(planning, self._tables[at])
         self._owing = saved["owing"]
         self._tell()
         self.take_counts(saved["removed"])

@@ -290,7 +290,10 @@ class ServerModel:
             self.lifecycle.suspend(suspended)
 
     def settle(self, record: Record) -> None:
-        """Sweep what was due when an earlier incarnation ended. Before the first push."""
+        """Sweep what is due as an earlier incarnation, or a move, has ended.
+
+        No push may be under way.
+        """
         if self.lifecycle is not None and self.lifecycle.owes():
             self.lifecycle.do_part(record)
 

@@ -141,8 +141,9 @@ class Embedding(keras.layers.Layer):
         them is the row's first update. Before, it reads the table's default row, in training too.
     expire_after: a span such as "14d" or "36h": a row whose last push is so long ago, by the
         records' --event-time, is removed. If its id comes again, it begins anew.
-    max_rows: the most rows of the table in the whole job. At more, the servers remove a tenth of
-        them: those that were used least and longest ago.
+    max_rows: the most rows of the table in the whole job. At more, or in a large table at 97% of
+        them, the servers remove rows until nine tenths are left: those that were used least and
+        longest ago.
     initial: a Parquet file, by a path or URL that workers see, whose columns `id` and `vector` give
         the first rows of its ids. Other ids begin by the initializer.
 

@@ -34,7 +34,7 @@ def some(sequence):
 class World:
     """Two servers, of which the first has all slots at first, and what a master knows of them."""
 
-    def __init__(self, cluster, connect):
+    def __init__(self, cluster, connect, spec=SPEC):
         owners = np.zeros(16384, np.uint16)
         self.routing = Routing(1, 2, owners)
         self.cluster = cluster(2)
@@ -46,7 +46,7 @@ class World:
             Caller(connect(address, patience=0.0)) for address in self.cluster.addresses
         ]
         for server, caller in zip(self.servers, self.callers, strict=True):
-            caller.register(SPEC)
+            caller.register(spec)
             elements = server.model.dense.elements, server.model.dense.state_elements
             caller.initialize(np.zeros(elements[0]), np.zeros(elements[1]))
         places = {
@@ -115,6 +115,26 @@ def test_rows_move_with_their_slots_and_the_table_is_the_new_one(world):
         caller.epoch = 2
     world.push(4)
     assert set(world.rows(0)) | set(world.rows(1)) == set(IDS.tolist())
+
+
+def test_rows_above_a_cap_go_when_a_move_ends_although_no_push_comes(cluster, connect):
+    """No sweep is made while slots move, and the job may be over with that."""
+    spec = pb.ModelSpec()
+    spec.CopyFrom(SPEC)
+    spec.tables[0].max_rows = 1_000
+    world = World(cluster, connect, spec)
+    world.push(1, IDS[:900])
+    world.move()
+    for caller in world.callers:
+        caller.epoch = 2
+    world.push(2, IDS[900:1_500])
+    tables = [server.model.tables[0] for server in world.servers]
+    assert all(len(table) > 500 for table in tables)
+    world.settle(world.after)
+    assert [400 < len(table) <= 500 for table in tables] == [True, True]
+    world.push(3, IDS[:20])
+    assert set(world.rows(0)) | set(world.rows(1)) >= set(range(20))
+    world.connections.close()
 
 
 def test_what_is_pushed_while_rows_move_moves_too(world):

@@ -135,15 +135,16 @@ class RemovedCounts(TypedDict):
 class PlanningState(TypedDict):
     """The plan of a large table's sweep, while it is made (ps/forgetting/planning.py).
 
-    table: its position. step: of its beginning. cut: what was last used before this step has
-    expired. slices: of the table. there: counted ids and rows as it began. whole: the counts are of
-    all that had expired then; or of what was used since. counts: of counted ids and of rows, by
-    the last use and by their order.
+    table: its position. step: of its beginning. cut: what was last used before this step is
+    counted. excess: for max_rows, rows and counted ids that are to go; else None. slices: of the
+    table. there: counted ids and rows as it began. whole: the counts are of all there was then; or
+    of what was used since. counts: of counted ids and of rows, by their age and by their order.
     """
 
     table: Count
     step: Count
     cut: Count
+    excess: NotRequired[Annotated[list[Count], Field(min_length=2, max_length=2)] | None]
     slices: Positive
     there: Annotated[list[Count], Field(min_length=2, max_length=2)]
     whole: bool
@@ -331,7 +332,9 @@ def _check_lifecycle(lifecycle: LifecycleState, tables: int) -> None:
 
     if (planning := lifecycle.get("planning")) is not None:
         lengths = {len(each) for each in planning["counts"]}
-        if planning["table"] not in {line["table"] for line in lines} or len(lengths) != 1:
+        expiring = planning.get("excess") is None
+        swept = [line["table"] for line in lines] if expiring else range(tables)
+        if planning["table"] not in swept or len(lengths) != 1:
             raise SchemaError("lifecycle.planning: of no sweep of this model")
 
 

@@ -4,9 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from shoal.ps.forgetting import planning, sweeps
 from shoal.ps.forgetting.planning import EVERY, Planning
+from tests.examples import examples
 from tests.native.strategies import store
 from tests.ps.forgetting.test_sweeps import filled
 
@@ -24,8 +27,10 @@ def use(table, ids, step):
     table.update(ids, np.ones((ids.size, 1), np.float32), learning_rate=0.1, step=step)
 
 
-def copied(table):
-    made = store(1, "sgd")
+def copied(table, admit_after=1):
+    made = store(1, "sgd", admit_after=admit_after)
+    for piece in table.export_counting():
+        made.assign_counting(*piece)
     for ids, values, _, steps, uses in table.export():
         made.assign(ids, values, None, steps, uses)
     return made
@@ -51,3 +56,78 @@ def test_a_plan_is_that_of_its_beginning_whatever_was_used_and_whoever_ends_it(s
     assert restored.complete
     assert made.next == made.end == restored.end == restored.next == 100 + 20 * EVERY
     assert made.plan == restored.plan == expected
+
+
+def parts_of(plan, table, candidates=None):
+    """The ids that the parts of a plan remove, rows and counted ids of each."""
+    candidates = candidates or sweeps.Candidates(table, plan)
+    return [[ids.tolist() for ids in candidates.remove(part)] for part in range(plan.parts)]
+
+
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_a_sliced_plan_removes_what_one_made_at_once_does_whatever_is_between(data):
+    """Also of rows that are new, gone or back, in tables that grew and were compacted meanwhile."""
+    draw, admit_after = data.draw, data.draw(st.sampled_from([1, 3]))
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    table = store(1, "sgd", admit_after=admit_after)
+    for step in range(1, 100):
+        use(table, np.unique(random.zipf(1.3, 40) % ROWS), step)
+    rows, counts = len(table), table.counting
+    excess = (rows // draw(st.integers(2, 30)), counts // draw(st.integers(2, 30)))
+    how = (100, 100, excess) if draw(st.booleans()) else (100, draw(st.integers(1, 99)))
+    start = copied(table, admit_after)
+    expected = Planning(0, start, *how, at_once=True).plan
+    gone = [sum(map(len, kind)) for kind in zip(*parts_of(expected, start), strict=True)]
+    if expected.eviction:
+        # Of the last age there is a class of orders more, at most.
+        assert all(0 <= more - wanted <= 60 for more, wanted in zip(gone, excess, strict=True))
+    made, again, step = Planning(0, table, *how, at_once=False), None, 100
+    restore_at = draw(st.integers(0, 3 * planning.slices_of(table)))
+    while not made.complete:
+        for what in draw(st.lists(st.sampled_from(["use", "new", "remove", "many"]), max_size=3)):
+            step += 1
+            ids = np.unique(random.integers(0, ROWS, 60))
+            if what == "remove":
+                table.remove(ids)
+                table.compact()
+            else:
+                base = {"use": 0, "new": ROWS, "many": step * ROWS}[what]
+                many = np.arange(4_000) if what == "many" else ids
+                use(table, base + many, step)
+        if made._done == restore_at:
+            saved = json.loads(json.dumps(made.state()))
+            again = Planning.restored(saved, copied(table, admit_after))
+        made.look()
+    again = again or Planning.restored(made.state(), copied(table, admit_after))
+    assert made.plan == again.plan == expected
+    assert made.end == again.end
+    assert made.plan.eviction == (len(how) == 3)
+    other = copied(table, admit_after)
+    assert parts_of(made.plan, table, made.candidates) == parts_of(again.plan, other)
+
+
+def test_slices_are_due_as_a_table_grows_and_the_plan_is_complete_at_the_cap():
+    made = Planning(0, filled(np.ones(ROWS)), 100, 100, (200, 0), at_once=False)
+    most, due = (1_200, 500), []
+    while not made.complete:
+        due.append(made.bounds(most))
+        made.look()
+    assert due == [(1_000 + 10 * done, 25 * done) for done in range(20)]
+    assert made.bounds(most) == most
+
+
+def test_for_a_cap_rows_of_little_use_go_although_others_are_older():
+    """A row of 64 uses may be seven times as old as one of a single use; counted ids go by age."""
+    ids = np.arange(ROWS)
+    steps, uses = np.where(ids < 500, 20, 80), np.where(ids < 500, 64, 1)
+    table = filled(steps, uses, admit_after=100)
+    table.assign_counting(ids + ROWS, steps, uses.astype(np.uint32))
+    made = Planning(0, table, 100, 100, (500, 500), at_once=True)
+    gone = [np.concatenate(kind) for kind in zip(*parts_of(made.plan, table), strict=True)]
+    assert set(gone[0]) == set(range(500, 1_000))
+    assert set(gone[1]) == set(range(1_000, 1_500))

@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.native.census import Census
+from shoal.native.census import LEAST_AGES, Census
 from shoal.native.choices import order_of
 from shoal.proto import shoal_pb2 as pb
 from shoal.ps.forgetting import sweeps
-from shoal.ps.forgetting.planning import bounds_of
-from shoal.ps.forgetting.sweeps import Candidates, Found, expired_of, is_all, parts_of, planned
+from shoal.ps.forgetting.sweeps import (
+    EVEN,
+    WEIGHTS,
+    Candidates,
+    Found,
+    excess_of,
+    expired_of,
+    is_all,
+    parts_of,
+    planned,
+)
 from tests.examples import examples
 from tests.native.strategies import store
 
@@ -192,12 +201,44 @@ def test_a_choice_travels_whole():
     assert removed_by(table, again)[0] == removed_by(filled(np.full(70_000, 9)), plan)[0]
 
 
-def census_of(table, bounds):
+def census_of(table, end, *, by_worth=False):
     """The counts of a table as it is."""
-    census = Census(table, bounds)
+    census = Census(table, end, by_worth=by_worth)
     census.look(1 << 32)
     census.end()
     return census.counts()
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 600), st.sampled_from([1, 2, 3, 4, 9, 100, 2048])),
+        min_size=1,
+        max_size=300,
+    ),
+    share=st.floats(0.01, 1.0),
+    now=st.integers(601, 5000),
+    counted=st.booleans(),
+)
+def test_the_excess_by_counts_is_that_of_the_greatest_age_by_worth(rows, share, now, counted):
+    """No fewer than wanted; of the last age whole classes of orders, and no more than it takes."""
+    uses = [min(uses, 9) if counted else uses for _, uses in rows]
+    table = filled(
+        [step for step, _ in rows], uses, counted=counted, admit_after=10 if counted else 1
+    )
+    wanted = max(1, int(share * len(rows)))
+    counts = census_of(table, now, by_worth=True)[0 if counted else 1]
+    found = excess_of(now, counts, wanted, EVEN if counted else WEIGHTS)
+    gone = removed_by(table, plan_of(*((None, found) if counted else (found, None))))[counted]
+    assert len(gone) == found.count >= wanted
+    ages = np.array([now - 1 - step for step, _ in rows])
+    if not counted:
+        ages //= 1 + np.log2(uses).astype(np.int64)
+    ages = np.searchsorted(LEAST_AGES, ages, "right")
+    orders = (order_of(np.arange(len(rows))) >> np.uint64(60)).astype(np.int64)
+    worth = [(-age, order) for age, order in zip(ages.tolist(), orders.tolist(), strict=True)]
+    last = sorted(worth)[wanted - 1]
+    assert gone == {key for key, each in enumerate(worth) if each <= last}
 
 
 @pytest.mark.parametrize("uses", [1, 40])
@@ -205,11 +246,11 @@ def test_a_plan_by_counts_takes_the_oldest_first_and_in_the_end_all(uses):
     """Also where very many were last used at one step, of which a sweep takes a part."""
     steps = np.sort(np.random.default_rng(uses).choice([5, 40, 50, 60, 90, 200], 200_000))
     table = filled(steps, np.full(steps.size, uses))
-    bounds, sweeps_made = bounds_of(100), 0
+    sweeps_made = 0
     while (steps_left := steps[there_of(table)]).min() < 100:
         sweeps_made += 1
         old = int((steps_left < 100).sum())
-        found = expired_of(bounds, census_of(table, bounds)[1], len(table))
+        found = expired_of(100, census_of(table, 100)[1], len(table))
         most = max(4096, len(table) // 16)
         assert found.count <= old
         assert found.all == (old <= most)
@@ -230,12 +271,3 @@ def test_a_plan_by_counts_takes_the_oldest_first_and_in_the_end_all(uses):
 def there_of(table):
     """The ids that have rows, int64 [n]."""
     return np.concatenate([piece[0] for piece in table.export()])
-
-
-def test_steps_by_which_ages_are_told_apart_ascend_to_the_last_one():
-    for cut in (1, 2, 16, 1000, 2**40):
-        bounds = bounds_of(cut)
-        assert (np.diff(bounds) > 0).all()
-        assert bounds[-1] == cut
-        assert bounds[0] <= cut - cut * 16 // 17
-        assert len(bounds) < 700

@@ -17,11 +17,12 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import Routing
+from shoal.ps.forgetting import planning, sweeps
+from shoal.ps.forgetting.caps import share_of
 from shoal.ps.forgetting.clock import CONFIRMING, RESOLUTION, SECOND
-from shoal.ps.forgetting.planning import EVERY
-from shoal.ps.forgetting.sweeps import PART_IDS
+from shoal.ps.forgetting.planning import EVERY, Planning
+from shoal.ps.forgetting.sweeps import PART_IDS, Candidates
 from shoal.ps.model.gradients import Gradients, Update
-from shoal.ps.model.lifecycle import share_of
 from shoal.ps.model.tables import ServerModel
 from tests.examples import examples
 from tests.ps.groups import Group, restored
@@ -173,6 +174,73 @@ def test_a_table_has_no_more_rows_than_its_cap_after_any_push():
     assert removed.expired == removed.counts == 0
     # Each time down to nine tenths, not row by row.
     assert len(server.logged) < 200
+
+
+@pytest.fixture
+def in_slices(monkeypatch):
+    """Tables of more than 1,000 rows are large; the slices, and the parts, that each push had."""
+    monkeypatch.setattr(planning, "SLICE", 1_000)
+    monkeypatch.setattr(sweeps, "PART_FILL", 50)
+    done = collections.Counter()
+    for of, name in ((Planning, "look"), (Candidates, "remove")):
+        method = getattr(of, name)
+
+        def counted(*arguments, method=method, name=name):
+            done[name] += 1
+            return method(*arguments)
+
+        monkeypatch.setattr(of, name, counted)
+    return done
+
+
+def test_a_large_table_that_grows_slowly_is_swept_before_its_cap(in_slices):
+    """A slice behind each eighth push, from where a 32nd is left; then parts until a tenth is."""
+    server, cap = Server(max_rows=32_000), 32_000
+    server.push(np.arange(31_000))
+    assert not server.logged
+    sizes, looks, parts = [], [], []
+    for number in range(1_500):
+        before = in_slices.copy()
+        server.push([-number - 1, 30_999])
+        sizes.append(len(server.table))
+        assert in_slices.total() <= before.total() + 1
+        looks += [number] * (in_slices["look"] - before["look"])
+        parts += [number] * (in_slices["remove"] - before["remove"])
+    removed = server.model.lifecycle.removed[0]
+    assert looks == list(range(0, 2 * 32 * EVERY, EVERY))
+    assert parts[0] == 2 * 32 * EVERY
+    assert len(parts) == len(server.logged) - 1
+    # One behind each push until the cap is not near any more, and then behind each eighth.
+    near = next(number for number in range(parts[0], 1_500) if sizes[number] <= 31_000)
+    assert parts[: near - parts[0] + 1] == list(range(parts[0], near + 1))
+    assert set(np.diff([each for each in parts if each >= near])) == {EVERY}
+    assert max(sizes) == sizes[parts[0] - 1] == 31_000 + parts[0]
+    # All are of one step, of whose ids whole 16ths go: no fewer than wanted.
+    assert 1 + 31_000 - cap * 9 // 10 <= removed.evicted < 1 + 31_000 * 3 // 16
+    assert 30_999 in server.rows()
+
+
+@pytest.mark.parametrize("new", [30, 200, 5_000])
+def test_a_large_table_that_grows_fast_has_its_slices_sooner_and_keeps_its_cap(in_slices, new):
+    server, cap = Server(max_rows=32_000), 32_000
+    draw = np.random.default_rng(new)
+    first = 0
+    while first < 100_000:
+        before = in_slices.copy()
+        server.push(np.append(np.arange(first, first + new), draw.integers(-100, 0)))
+        first += new
+        assert len(server.table) <= cap
+        looked = in_slices["look"] - before["look"]
+        if new <= 200:
+            # Of the 64 slices, as many as of the last 1,000 rows, or those left, have come.
+            assert looked <= 2 + 64 * (new + 1) // (1_000 - 2 * new)
+            assert in_slices["remove"] - before["remove"] <= 2 + new // 20
+    removed = server.model.lifecycle.removed[0]
+    assert removed.evicted > 60_000
+    assert len(server.table) > cap * 8 // 10
+    # Of 5,000 that are of one step, no fewer go than have to, but may be a 16th more.
+    newest = cap * (8 if new <= 200 else 7) // 10
+    assert server.rows() >= set(range(first - newest, first))
 
 
 def test_counted_ids_have_a_cap_of_four_times_as_many():
@@ -444,9 +512,9 @@ def test_pushes_from_many_threads_keep_the_cap_and_each_count():
 
 def test_a_cap_of_a_cluster_is_cut_by_servers():
     models = [ServerModel(spec(max_rows=1001), i, 2, 8192) for i in range(2)]
-    assert [model.lifecycle._caps[0] for model in models] == [500, 500]
+    assert [model.lifecycle._caps.most(0)[0] for model in models] == [500, 500]
     models[0].lifecycle.own(4096)
-    assert models[0].lifecycle._caps[0] == 250
+    assert models[0].lifecycle._caps.most(0)[0] == 250
     assert ServerModel(spec(), 0, 1, 16384).lifecycle is None
     assert Routing.even(2).servers == 2
 
