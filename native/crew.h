@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct {
-    void (*work)(void *piece); /* takes parts until there is none left */
+    void (*work)(void *piece, int helping); /* takes parts until there is none left */
     void *piece;
     int places; /* for how many more helpers */
     int inside; /* helpers at work */
@@ -61,7 +61,7 @@ static void *shoal_help(void *given) {
         job->places--;
         job->inside++;
         pthread_mutex_unlock(&crew->lock);
-        job->work(job->piece);
+        job->work(job->piece, 1);
         pthread_mutex_lock(&crew->lock);
         if (--job->inside == 0) pthread_cond_signal(&crew->over);
     }
@@ -116,7 +116,8 @@ static int shoal_spare_cores(shoal_crew *crew) {
 }
 
 /* Has a piece of work done by this thread and up to so many helpers; returns when it is. */
-static void shoal_do_together(shoal_crew *crew, int helpers, void (*work)(void *piece), void *piece) {
+static void shoal_do_together(shoal_crew *crew, int helpers, void (*work)(void *piece, int helping),
+                              void *piece) {
     shoal_job job = {work, piece, helpers, 0};
     pthread_mutex_lock(&crew->lock);
     const int taken = crew->job != NULL;
@@ -130,7 +131,7 @@ static void shoal_do_together(shoal_crew *crew, int helpers, void (*work)(void *
         for (int k = 0; k < helpers; k++) pthread_cond_signal(&crew->wanted);
     }
     pthread_mutex_unlock(&crew->lock);
-    work(piece);
+    work(piece, 0);
     if (taken) return;
     pthread_mutex_lock(&crew->lock);
     job.places = 0;

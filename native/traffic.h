@@ -304,14 +304,29 @@ static int shoal_admit_missed(shoal_store *t, shoal_batch *b, const uint64_t *ha
     return result;
 }
 
-/* Runs a part of a batch, or all of it; owner: the batch. */
-static int shoal_run_part(shoal_store *t, const shoal_batch *given, const void *owner) {
+/* Ids of an update whose rows are to be made later, by their places in the whole batch. */
+typedef struct {
+    const int64_t *ids; /* of the whole batch */
+    int64_t *places;    /* room for all */
+    int64_t count;
+} shoal_later;
+
+/* Has the missed ones of a block be made later; first: the block's first id. */
+static void shoal_put_off(shoal_later *later, const int64_t *first, shoal_missed *m) {
+    int64_t at = __atomic_fetch_add(&later->count, m->count, __ATOMIC_RELAXED);
+    for (uint32_t k = 0; k < m->count; k++) later->places[at++] = first - later->ids + m->places[k];
+    m->count = 0;
+}
+
+/* Runs a part of a batch, or all of it. owner: the batch. later: takes ids that would need the structure
+ * lock exclusively, of an update; or NULL. */
+static int shoal_run_part(shoal_store *t, const shoal_batch *given, const void *owner, shoal_later *later) {
     uint64_t hashes[SHOAL_BLOCK + SHOAL_FARTHEST];
     shoal_missed missed;
     shoal_batch batch = *given, *const b = &batch;
     int result = SHOAL_OK;
     missed.count = 0;
-    batch.missed = t->admit_after > 1 ? &missed : NULL;
+    batch.missed = t->admit_after > 1 || later ? &missed : NULL;
     const shoal_lookup_fn lookup = shoal_lookup_block();
     const shoal_update_fn update = shoal_update_block();
     float *scratch = malloc((size_t)t->dim * 8); /* 2 * dim floats */
@@ -337,10 +352,12 @@ static int shoal_run_part(shoal_store *t, const shoal_batch *given, const void *
                                             b->gradients + (base + done) * t->dim,
                                             (uint64_t)(n - done), alone, scratch);
                     shoal_leave_updaters(&t->updaters);
-                    if (missed.count) shoal_count_missed(t, hashes, b->version, &missed);
+                    if (missed.count && t->admit_after > 1)
+                        shoal_count_missed(t, hashes, b->version, &missed);
                 }
                 pthread_rwlock_unlock(&t->lock);
             }
+            if (missed.count && later) shoal_put_off(later, b->ids + base, &missed);
             if (missed.count) {
                 result = shoal_admit_missed(t, b, hashes, b->gradients + base * t->dim, scratch);
                 missed.count = 0;

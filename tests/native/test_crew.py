@@ -87,8 +87,15 @@ def test_several_threads_come_to_what_one_does(data):
     one, several = store(**options), store(**options)
     count, part = rows_for(one)
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    for step in range(1, data.draw(st.integers(2, 4))):
-        ids = random.permutation(2 * count)[:count] - count
+    every = random.permutation(2 * count) - count
+    use_cores(1)
+    known = every[: int(data.draw(st.sampled_from([0, 0.8, 0.99, 0.999, 1])) * every.size)]
+    for table in (one, several):
+        for step in range(1, 4):
+            start = np.full((known.size, one.dim), 0.25, np.float32)
+            table.update(known, start, learning_rate=0.1, step=step)
+    for step in range(4, data.draw(st.integers(5, 7))):
+        ids = random.permutation(every)[:count]
         if data.draw(st.booleans()):  # the first of one part, last in the part before
             ids[part - 1 : count - 1 : part] = ids[part:count:part]
         scale = data.draw(st.sampled_from([1.0, 0.125]))
