@@ -4,7 +4,7 @@
  * never moves. One record rather than a slab per slot: an update touches the same
  * lines but fewer pages (measured at dim 16, Adagrad: 33 ns a row against 44 with
  * slabs side by side). Which rows a batch touches, and in what order, is
- * traffic.h and assign.h; ids that are counted before they get a row are counting.h, iteration
+ * run.h, traffic.h and assign.h; ids that are counted before they get a row are counting.h, iteration
  * scan.h, removal expiry.h, compaction compaction.h.
  *
  * Two locks. The structure lock is held shared by everything that finds rows, for
