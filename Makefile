@@ -333,7 +333,7 @@ sanitize-threads: $(VENV)/installed
 	  $(FIXED_ADDRESSES) $(BIN)/python -m pytest -n0 -s --import-mode=append \
 	  tests/native/test_concurrency.py tests/native/test_snapshot.py tests/native/test_answering.py \
 	  tests/native/test_pushing.py tests/native/test_tls.py tests/native/test_between.py \
-	  tests/native/test_census.py
+	  tests/native/test_census.py tests/native/test_crew.py
 
 # Regenerates proto/shoal_pb2.py. protoc 25 on purpose: stubs of that version run
 # with every protobuf from 4.25 on, which is what TensorFlow 2.16 and newer pin.

@@ -12,7 +12,7 @@
 #include "moments.h"
 #include "between.h"
 #include "pushes.h"
-#include "traffic.h"
+#include "run.h"
 #include "wire.h"
 
 enum {

@@ -60,6 +60,14 @@ cdef extern from "initial.h" nogil:
         float b
         uint64_t key
 
+cdef extern from "crew.h" nogil:
+    enum: SHOAL_HELPERS
+    ctypedef struct shoal_crew:
+        int cores
+        int machine
+    void shoal_crew_init(shoal_crew *)
+    int pthread_atfork(void (*)() noexcept, void (*)() noexcept, void (*)() noexcept)
+
 cdef extern from "compaction.h" nogil:
     enum: SHOAL_MAX_SLOTS, SHOAL_SEGMENT_ROWS, SHOAL_ROW_BITS, SHOAL_MANY_USES
     enum: SHOAL_MAX_ADMIT_AFTER, SHOAL_USE_CLASSES, SHOAL_ERA_BITS
@@ -102,7 +110,7 @@ cdef extern from "compaction.h" nogil:
     shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                     const float *slot_initial, shoal_initial initial,
                                     float default_value, uint32_t admit_after,
-                                    uint64_t noise_key, uint64_t place_key)
+                                    uint64_t noise_key, uint64_t place_key, shoal_crew *crew)
     void shoal_store_destroy(shoal_store *)
     size_t shoal_store_memory(shoal_store *)
     int64_t shoal_store_count(shoal_store *)

@@ -18,6 +18,9 @@ USE_CLASSES: int
 NO_PART: int
 MAX_BOUNDS: int
 INSTRUCTION_SET: int
+MAX_THREADS: int
+
+def use_cores(cores: int | None) -> None: ...
 
 class RowStore:
     @property

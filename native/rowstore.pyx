@@ -8,11 +8,13 @@ tables, servers or routing.
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
 
+import os
 import secrets
 
 import numpy as np
 
 from shoal.native.arrays import MAX_BOUNDS, cells_of, require
+from shoal.native.cores import usable_cores
 
 from kernels cimport (
     SHOAL_ERA_BITS,
@@ -26,7 +28,9 @@ from kernels cimport (
     SHOAL_SEGMENT_ROWS,
     SHOAL_SLOT_BITS,
     SHOAL_USE_CLASSES,
+    SHOAL_HELPERS,
     number_of,
+    pthread_atfork,
     shoal_advance,
     shoal_assign_counting,
     shoal_batch,
@@ -37,6 +41,8 @@ from kernels cimport (
     shoal_bounds,
     shoal_count_segment,
     shoal_counting_segment,
+    shoal_crew,
+    shoal_crew_init,
     shoal_cuts,
     shoal_export_one,
     shoal_export_segment,
@@ -75,10 +81,33 @@ MANY_USES = SHOAL_MANY_USES  # where use counts stop
 MAX_ADMIT_AFTER = SHOAL_MAX_ADMIT_AFTER
 USE_CLASSES = SHOAL_USE_CLASSES
 NO_PART = SHOAL_NO_PART
+MAX_THREADS = SHOAL_HELPERS + 1  # of one update
 INSTRUCTION_SET = shoal_instruction_set()  # the level of x86-64 whose code runs: 4, 3 or 0
 
 cdef enum:
     MAX_PARTS = 64
+
+cdef shoal_crew CREW
+"""Of this process: the threads that help with large updates of any store."""
+
+
+cdef void begin_crew() noexcept nogil:
+    shoal_crew_init(&CREW)
+
+
+begin_crew()
+if pthread_atfork(NULL, NULL, begin_crew):
+    raise MemoryError("no memory for what is done after a fork")
+
+
+def use_cores(cores):
+    """Give a large update so many threads, at most MAX_THREADS, whoever else is at work; for tests.
+
+    None: as many as there are cores that nobody uses, as each process does from its first store on.
+    """
+    CREW.cores = usable_cores() if cores is None else cores
+    CREW.machine = (os.cpu_count() or 1) if cores is None else 0
+
 
 cdef uint64_t PLACE_KEY = secrets.randbits(64)
 """A key of this process alone: ids that were chosen to share a place in the index do not."""
@@ -226,13 +255,15 @@ cdef class RowStore:
         for k, value in enumerate(optimizer.slot_initial_values):
             slot_initial[k] = value
         self._step = step_of(optimizer)
+        if not CREW.cores:
+            use_cores(None)
         kind, initial.a, initial.b = initializer.kernel
         initial.kind = number_of(kind, shoal_kind_names, SHOAL_KINDS)
         initial.key = shoal_mix64(<uint64_t>(seed & 0xFFFFFFFFFFFFFFFF))
         self._store = shoal_store_create(
             dim, VALUE_DTYPES.index(value_dtype), len(self.slot_names), self.slot_width,
             slot_initial, initial, initializer.default_value, admit_after,
-            shoal_mix64(~initial.key), PLACE_KEY,
+            shoal_mix64(~initial.key), PLACE_KEY, &CREW,
         )
         if self._store is NULL:
             raise MemoryError("no memory for an empty row store")

@@ -9,7 +9,7 @@
 #ifndef SHOAL_SCAN_H
 #define SHOAL_SCAN_H
 
-#include "traffic.h"
+#include "run.h"
 
 static int shoal_contains(shoal_store *t, int64_t id) {
     pthread_rwlock_rdlock(&t->lock);

@@ -4,7 +4,7 @@
  * never moves. One record rather than a slab per slot: an update touches the same
  * lines but fewer pages (measured at dim 16, Adagrad: 33 ns a row against 44 with
  * slabs side by side). Which rows a batch touches, and in what order, is
- * traffic.h and assign.h; ids that are counted before they get a row are counting.h, iteration
+ * run.h, traffic.h and assign.h; ids that are counted before they get a row are counting.h, iteration
  * scan.h, removal expiry.h, compaction compaction.h.
  *
  * Two locks. The structure lock is held shared by everything that finds rows, for
@@ -12,8 +12,8 @@
  * most SHOAL_INSERTS ids: nobody waits longer for growth. Within it each row
  * has its own lock, a bit in its header: updates of different rows never wait for
  * one another, and readers take no lock (they read again if the header changed).
- * A thread that is the only one to update, which it is known to be for a block of
- * ids by holding `updaters` exclusively, sets the bit with an ordinary write.
+ * A batch that is the only one to update, which its threads know for a block of ids
+ * at a time (updaters.h), has the bit set with an ordinary write.
  * An earlier version sorted each batch into 256 stripes with a lock each; the
  * sort and the scattered gradients cost more than a locked instruction per row
  * (sgd, dim 16: 44 ns a row sorted, 36 with row locks, 35 with no locks at all).
@@ -24,8 +24,10 @@
 #include <sched.h>
 
 #include "apply.h"
+#include "crew.h"
 #include "growth.h"
 #include "initial.h"
+#include "updaters.h"
 
 enum { SHOAL_MAX_SLOTS = 3 };
 
@@ -36,7 +38,7 @@ typedef struct {
 
 typedef struct {
     pthread_rwlock_t lock; /* structure: index, chunk list, free rows */
-    pthread_rwlock_t updaters; /* shared: rows need their locks; exclusive: one thread updates */
+    shoal_updaters updaters;
     int updating;          /* batches of updates under way */
     shoal_index index;
     shoal_arena arena;
@@ -65,6 +67,7 @@ typedef struct {
     struct shoal_snapshot *snapshot; /* being read (snapshot.h), or NULL */
     uint32_t snapshots;    /* the number of the last one */
     struct shoal_census *census; /* under way (census.h), or NULL */
+    shoal_crew *crew;      /* of the process (run.h) */
 } shoal_store;
 
 SHOAL_INLINE char *shoal_record(const shoal_store *t, uint32_t row) {
@@ -102,7 +105,7 @@ static void shoal_store_destroy(shoal_store *t) {
     if (t->nursery) munmap(t->nursery, t->chunk_bytes);
     shoal_arena_destroy(&t->arena);
     pthread_rwlock_destroy(&t->lock);
-    pthread_rwlock_destroy(&t->updaters);
+    shoal_updaters_destroy(&t->updaters);
     free(t);
 }
 
@@ -110,7 +113,7 @@ static void shoal_store_destroy(shoal_store *t) {
 static shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64_t slot_width,
                                        const float *slot_initial, shoal_initial initial,
                                        float default_value, uint32_t admit_after,
-                                       uint64_t noise_key, uint64_t place_key) {
+                                       uint64_t noise_key, uint64_t place_key, shoal_crew *crew) {
     shoal_store *t = calloc(1, sizeof *t);
     if (!t) return NULL;
     t->dim = dim;
@@ -126,6 +129,7 @@ static shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64
     t->admit_after = admit_after;
     t->noise_key = noise_key;
     t->place_key = place_key;
+    t->crew = crew;
     t->value_bytes = (size_t)dim * (format == SHOAL_FLOAT32 ? 4 : 2);
     t->slot_offset = shoal_round_up(t->value_bytes, slots ? 4 : 2);
     t->stride = t->slot_offset + (size_t)slots * (size_t)slot_width * 4;
@@ -141,7 +145,7 @@ static shoal_store *shoal_store_create(int64_t dim, int format, int slots, int64
 #endif
     pthread_rwlock_init(&t->lock, &attributes);
     pthread_rwlockattr_destroy(&attributes);
-    pthread_rwlock_init(&t->updaters, NULL);
+    shoal_updaters_init(&t->updaters);
     int ready = shoal_arena_init(&t->arena, sizeof(shoal_bucket) << SHOAL_SEGMENT_LOG, t->chunk_bytes);
     ready = shoal_index_init(&t->index) && ready;
     /* Resident page by page: a small table must not cost a huge page. */
@@ -220,15 +224,13 @@ SHOAL_INLINE uint64_t shoal_mark_row(uint64_t *meta) {
     return held;
 }
 
-/* Becomes one of the updaters for a block of ids: the only one (1) if no other batch of
- * updates is under way, no snapshot, whose reader takes row locks, and no census, which is told of
- * changes as that is; otherwise one of several (0). Shared structure lock held. Between blocks another may come. */
-static int shoal_begin_updates(shoal_store *t) {
-    if (!t->snapshot && !t->census && __atomic_load_n(&t->updating, __ATOMIC_RELAXED) == 1 &&
-        pthread_rwlock_trywrlock(&t->updaters) == 0)
-        return 1;
-    pthread_rwlock_rdlock(&t->updaters);
-    return 0;
+/* Has a thread of a batch be one of the updaters for a block of ids. The batch is the only one (1) if
+ * no other batch of updates is under way, no snapshot, whose reader takes row locks, and no census,
+ * which is told of changes as that is; otherwise one of several (0). Shared structure lock held.
+ * Between blocks another may come. */
+static int shoal_begin_updates(shoal_store *t, const void *batch) {
+    const int may = !t->snapshot && !t->census && __atomic_load_n(&t->updating, __ATOMIC_RELAXED) == 1;
+    return shoal_enter_updaters(&t->updaters, batch, may);
 }
 
 /* The header when no update is under way. */

@@ -304,24 +304,33 @@ static int shoal_admit_missed(shoal_store *t, shoal_batch *b, const uint64_t *ha
     return result;
 }
 
-/* Runs a batch: a lookup if it has `out`, an update if it has gradients, else an
- * assignment (without values: an insertion). Returns SHOAL_OK or SHOAL_NO_MEMORY,
- * after which a part of the batch may have been done. */
-static int shoal_run(shoal_store *t, const shoal_batch *given) {
+/* Ids of an update whose rows are to be made later, by their places in the whole batch. */
+typedef struct {
+    const int64_t *ids; /* of the whole batch */
+    int64_t *places;    /* room for all */
+    int64_t count;
+} shoal_later;
+
+/* Has the missed ones of a block be made later; first: the block's first id. */
+static void shoal_put_off(shoal_later *later, const int64_t *first, shoal_missed *m) {
+    int64_t at = __atomic_fetch_add(&later->count, m->count, __ATOMIC_RELAXED);
+    for (uint32_t k = 0; k < m->count; k++) later->places[at++] = first - later->ids + m->places[k];
+    m->count = 0;
+}
+
+/* Runs a part of a batch, or all of it. owner: the batch. later: takes ids that would need the structure
+ * lock exclusively, of an update; or NULL. */
+static int shoal_run_part(shoal_store *t, const shoal_batch *given, const void *owner, shoal_later *later) {
     uint64_t hashes[SHOAL_BLOCK + SHOAL_FARTHEST];
     shoal_missed missed;
     shoal_batch batch = *given, *const b = &batch;
     int result = SHOAL_OK;
     missed.count = 0;
-    batch.missed = t->admit_after > 1 ? &missed : NULL;
+    batch.missed = t->admit_after > 1 || later ? &missed : NULL;
     const shoal_lookup_fn lookup = shoal_lookup_block();
     const shoal_update_fn update = shoal_update_block();
     float *scratch = malloc((size_t)t->dim * 8); /* 2 * dim floats */
     if (!scratch) return SHOAL_NO_MEMORY;
-    if (b->gradients) {
-        shoal_advance(t, b->number);
-        __atomic_add_fetch(&t->updating, 1, __ATOMIC_SEQ_CST);
-    }
     for (int64_t base = 0; base < b->n && result == SHOAL_OK; base += SHOAL_BLOCK) {
         int64_t n = b->n - base < SHOAL_BLOCK ? b->n - base : SHOAL_BLOCK, done = 0;
         shoal_hash_ids(b->ids + base, hashes, n, t->place_key);
@@ -337,16 +346,18 @@ static int shoal_run(shoal_store *t, const shoal_batch *given) {
                     lookup(t, b, hashes, b->out + base * t->dim, (uint64_t)n, scratch);
                     done = n;
                 } else {
-                    const int alone = shoal_begin_updates(t);
+                    const int alone = shoal_begin_updates(t, owner);
                     b->version = shoal_version_at(t, b->number);
                     done += (int64_t)update(t, b, hashes + done,
                                             b->gradients + (base + done) * t->dim,
                                             (uint64_t)(n - done), alone, scratch);
-                    pthread_rwlock_unlock(&t->updaters);
-                    if (missed.count) shoal_count_missed(t, hashes, b->version, &missed);
+                    shoal_leave_updaters(&t->updaters);
+                    if (missed.count && t->admit_after > 1)
+                        shoal_count_missed(t, hashes, b->version, &missed);
                 }
                 pthread_rwlock_unlock(&t->lock);
             }
+            if (missed.count && later) shoal_put_off(later, b->ids + base, &missed);
             if (missed.count) {
                 result = shoal_admit_missed(t, b, hashes, b->gradients + base * t->dim, scratch);
                 missed.count = 0;
@@ -357,17 +368,8 @@ static int shoal_run(shoal_store *t, const shoal_batch *given) {
             if (!b->gradients) done += some; /* an update goes on with these ids */
         }
     }
-    if (b->gradients) __atomic_sub_fetch(&t->updating, 1, __ATOMIC_SEQ_CST);
     free(scratch);
     return result;
-}
-
-/* Makes room in the index for so many rows in all. Returns SHOAL_OK or SHOAL_NO_MEMORY. */
-static int shoal_reserve(shoal_store *t, int64_t rows) {
-    pthread_rwlock_wrlock(&t->lock);
-    const int ready = shoal_index_reserve(&t->index, rows, &t->arena);
-    pthread_rwlock_unlock(&t->lock);
-    return ready ? SHOAL_OK : SHOAL_NO_MEMORY;
 }
 
 #endif

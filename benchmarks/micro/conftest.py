@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shoal.native.rowstore import use_cores
 from shoal.proto.memory import keep_freed_memory
 
 BATCHES = 16
@@ -32,6 +33,7 @@ class Sizes:
 def sizes(request: pytest.FixtureRequest) -> Sizes:
     """The sizes that --rows and --ids give."""
     keep_freed_memory()  # as servers and workers do
+    use_cores(1)  # how many are free may change from one version's run to the other's
     rows, ids = request.config.getoption("--rows"), request.config.getoption("--ids")
     if not 0 < ids <= rows:
         raise pytest.UsageError(f"--ids {ids}: it must be from 1 to --rows, {rows}")

@@ -34,7 +34,7 @@ from shoal.native import ids as native_ids
 from shoal.native.gradients import sum_by_inverse
 from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
-from shoal.native.rowstore import RowStore
+from shoal.native.rowstore import RowStore, use_cores
 
 WORKLOADS = ((16, 10_000_000), (64, 2_000_000))
 IDS = 65_536
@@ -282,6 +282,7 @@ def main() -> None:
     parser.add_argument("--operation", choices=OPERATIONS)
     parser.add_argument("--rounds", type=int, default=60, help="pairs of calls per figure")
     options = parser.parse_args()
+    use_cores(1)  # other numbers of threads are compared as such
     operations = (options.operation,) if options.operation else OPERATIONS
     results: Results = []
     for dim, rows in WORKLOADS:

@@ -5,9 +5,9 @@
 One server process and one client process; 65,536 distinct ids a call out of a table of a
 million rows, one call after the other, as a worker makes them: from arrays to arrays. The
 parts are a bare exchange of the same bytes over a socket with a third process (nothing but bytes,
-in memory that both ends keep), plus the same kernel call on a row store in this process. All
-three take turns call by call, since this kind of machine's speed drifts; a ratio is the median of
-the time of both parts by the time of the call, in one turn.
+in memory that both ends keep), plus the same kernel call on a row store in this process, by one
+thread. All three take turns call by call, since this kind of machine's speed drifts; a ratio is the
+median of the time of both parts by the time of the call, in one turn.
 
 Prints a table and writes build/bench/server.json in the form of native.json.
 """
@@ -28,6 +28,7 @@ from parts import IDS, RATE, ROWS, Echo, Server, filled
 from rich.console import Console
 from rich.table import Table
 
+from shoal.native.rowstore import use_cores
 from shoal.proto.memory import keep_freed_memory
 
 OUTPUT = Path("build/bench/server.json")
@@ -140,6 +141,7 @@ def main() -> None:
     parser.add_argument("--dims", type=int, nargs="+", default=[16, 64])
     options = parser.parse_args()
     keep_freed_memory()  # as workers do
+    use_cores(1)  # the server has as many as are free
     echo = Echo()
     lines: list[Line] = []
     try:
