@@ -24,8 +24,8 @@ from shoal.data import open_reader
 from shoal.data.samples.analysis import analyze
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import load_module
+from shoal.worker.engines.tensorflow.model.evaluation import Evaluator
 from shoal.worker.input.data import JobData
-from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.model import ServedModel
 from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.local import LocalServers
