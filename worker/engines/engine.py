@@ -1,4 +1,4 @@
-"""What an engine does for the rest of a worker, in no framework's words.
+"""The engine of a worker as the rest of it knows one, in no framework's words.
 
 Owns the Protocols. What crosses them is NumPy's, but for the arrays of a batch, of a prediction
 and of a step's inputs: these are the engine's own, and nobody else looks into them.
@@ -111,7 +111,7 @@ class Steps(Protocol):
     """The training step and the prediction of a model whose values were pulled."""
 
     def inputs(self, pulled: Pulled) -> StepInputs:
-        """What was pulled, for the other methods."""
+        """The inputs of the other methods, made of what was pulled."""
 
     def train(
         self, batch: Batch, inputs: StepInputs, change: Float32 | None
@@ -225,7 +225,7 @@ class Engine(Protocol):
         """The spec of features that a symbolic input of a model takes."""
 
     def activation(self, predictions: Any) -> tuple[str, str] | None:
-        """What made chances of logits in a traced step, and in the scope of which layer's call.
+        """The operation that made chances of logits in a traced step, and the scope of its layer.
 
         None if nothing did.
         """

@@ -8,6 +8,7 @@
     refusals.py         errors of lookups
     silent_mistakes.py  mistakes that train without an error
     callbacks.py        shoal's and Keras's callbacks
+    evaluation.py       states of metrics
     lookahead.py        evaluation and prediction, with batches read and pulled ahead
 
 Reads no data but the batches it is given; calls to the servers go through ServerGroup, and what

@@ -20,18 +20,7 @@ from shoal.worker.code.keras_internals import is_keras_own, masks_of, note_masks
 from shoal.worker.code.module import summary
 from shoal.worker.engines.tensorflow.model.broadcasting import pairs_all
 from shoal.worker.engines.tensorflow.model.sample_weights import weighted
-
-
-def part_of(structure: Any, key: Any) -> Any:
-    """The entry of labels or predictions for one output; the whole if it has no entries."""
-    if isinstance(structure, Mapping | list | tuple):
-        return structure[key]
-    return structure
-
-
-def output_name(key: Any) -> str:
-    """An output as reports name it: its key in a dict, or output_0 and so on in a list."""
-    return key if isinstance(key, str) else f"output_{key}"
+from shoal.worker.model.learning.outputs import output_name, part_of
 
 
 class Losses:

@@ -101,7 +101,7 @@ class CompiledSteps:
         )
 
     def inputs(self, pulled: Pulled) -> TensorInputs:
-        """What was pulled, as tensors."""
+        """The tensors of what was pulled."""
         return (
             # Copied, as the next pull may give the same vectors, and TensorFlow's variables take
             # the memory of what they are assigned.

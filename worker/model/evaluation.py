@@ -1,0 +1,195 @@
+"""Evaluation: the user's metrics as states that merge exactly.
+
+Owns metric objects and their states on this worker; an engine adds batches to them. The master
+adds the states of all tasks (float64) and has one worker turn the sum into numbers: so AUC is that
+of the whole validation set, not a mean over batches or workers. The records that GroupAUC keeps
+are appended instead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from shoal.errors import UserError
+from shoal.model_metrics import GroupAUC
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.values.metric_states import check_size
+from shoal.worker.code.keras_internals import is_keras_own
+from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.input.batch import Batch
+from shoal.worker.model.learning.outputs import output_name, part_of
+
+LOSS = "loss"
+
+
+def is_known(metric: Any) -> bool:
+    """True if the states of a metric are known to add up over batches."""
+    # Ours have additive states too, but may look at a batch as a whole.
+    return is_keras_own(metric) or type(metric).__module__.startswith("shoal.")
+
+
+def _name(metric: Any) -> str:
+    return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
+
+
+def _arrays(metric: Any) -> list[Any]:
+    """The states of a metric, float64."""
+    if isinstance(metric, GroupAUC):
+        return [metric.records]
+    return [np.asarray(variable, np.float64) for variable in metric.variables]
+
+
+class Evaluation(ABC):
+    """The metrics of one worker, and their states."""
+
+    def __init__(self, module: UserModule, losses: Sequence[Any]) -> None:
+        """losses: metrics of the losses. Raises UserError if eval_metrics_fn() gives no metrics."""
+        self._module = module
+        self._metrics: list[Any] = list(losses)
+        # The output that a metric is about, by the metric's name; none: all of them.
+        self._outputs: dict[str, Any] = {}
+        self._what = module.describe("eval_metrics_fn")
+        if module.eval_metrics_fn is not None:
+            with user_code(self._what):
+                metrics = module.eval_metrics_fn()
+            self._add_all(metrics)
+
+    @abstractmethod
+    def _of_function(self, function: Any, name: str) -> Any:
+        """The metric that is the mean of the user's function of labels and predictions."""
+
+    def _add_all(self, metrics: Any) -> None:
+        """Take the metrics of a dict; within it, a dict or list is of one output."""
+        if not isinstance(metrics, Mapping):
+            raise UserError(
+                f"{self._what} returned {type(metrics).__name__}, not a dict of metrics"
+            )
+        for name, metric in metrics.items():
+            if name == LOSS:
+                raise UserError(f"{self._what}: {LOSS!r} is the loss, which is always reported")
+            if isinstance(metric, Mapping):
+                of_output = list(metric.items())
+            elif isinstance(metric, list | tuple):
+                of_output = [(_name(each), each) for each in metric]
+            else:
+                self._metrics.append(self._checked(name, metric))
+                continue
+            for inner, each in of_output:
+                full = f"{output_name(name)}_{inner}"
+                self._metrics.append(self._checked(full, each))
+                self._outputs[full] = name
+
+    def _checked(self, name: str, metric: Any) -> Any:
+        if any(each.name == name for each in self._metrics):
+            raise UserError(f"{self._what}: there are two metrics of the name {name!r}")
+        if isinstance(metric, keras.metrics.Metric):
+            metric.name = name
+            return metric
+        if isinstance(metric, type):
+            raise UserError(
+                f"{self._what}: metric {name!r} is the class {metric.__name__}: give an object of "
+                f"it, {metric.__name__}()"
+            )
+        if callable(metric):
+            return self._of_function(metric, name)
+        raise UserError(
+            f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be a "
+            "keras.metrics.Metric or a function of labels and predictions"
+        )
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the metrics; one of several numbers has them numbered in a report."""
+        return [metric.name for metric in self._metrics]
+
+    def _parts(self, metric: Any, labels: Any, predictions: Any) -> tuple[Any, Any]:
+        """The parts of labels and predictions that a metric is about."""
+        key = self._outputs.get(metric.name)
+        if key is not None:
+            labels, predictions = part_of(labels, key), part_of(predictions, key)
+        return labels, predictions
+
+    def _update_groups(self, batch: Batch, predictions: Any) -> None:
+        """Add a batch to the metrics that keep records; raises UserError for no such group."""
+        for metric in self._metrics:
+            if not isinstance(metric, GroupAUC):
+                continue
+            features = batch.features
+            if not isinstance(features, Mapping) or metric.by not in features:
+                known = features if isinstance(features, Mapping) else ()
+                raise UserError(
+                    f"{self._what}: GroupAUC(by={metric.by!r}) needs a feature of this name, but "
+                    f"{self._module.feed_name} gives "
+                    + (f"the features {', '.join(map(repr, known))}" if known else "no dict")
+                )
+            labels, predicted = self._parts(metric, batch.labels, predictions)
+            try:
+                metric.update_state(labels, predicted, groups=features[metric.by])
+            except ValueError as error:
+                raise UserError(f"{self._what}: metric {metric.name!r}: {error}") from error
+
+    def _check_outputs(self, predictions: Any) -> None:
+        """Raises UserError for a metric of an output that the model does not give."""
+        known: list[Any] = []
+        if isinstance(predictions, Mapping):
+            known = list(predictions)
+        elif isinstance(predictions, list | tuple):
+            known = list(range(len(predictions)))
+        for key in self._outputs.values():
+            if key not in known:
+                raise UserError(
+                    f"{self._what}: there are metrics of output {key!r}, but the model gives "
+                    + (f"outputs {', '.join(map(repr, known))}" if known else "a single output")
+                )
+
+    def reset(self) -> None:
+        """Begin a task."""
+        for metric in self._metrics:
+            metric.reset_state()
+
+    def states(self) -> pb.MetricStates:
+        """The states since `reset`. Raises UserError if they are larger than a message may be."""
+        arrays = {metric.name: _arrays(metric) for metric in self._metrics}
+        check_size({name: sum(each.nbytes for each in some) for name, some in arrays.items()})
+        return pb.MetricStates(
+            metrics=[
+                pb.MetricState(
+                    name=metric.name,
+                    variables=[
+                        pb.DoubleArray(
+                            shape=array.shape,
+                            values=array.ravel(),
+                        )
+                        for array in arrays[metric.name]
+                    ],
+                    appended=isinstance(metric, GroupAUC),
+                )
+                for metric in self._metrics
+            ]
+        )
+
+    def finish(self, merged: pb.MetricStates) -> dict[str, float]:
+        """The metrics that belong to merged states."""
+        results: dict[str, float] = {}
+        for metric, state in zip(self._metrics, merged.metrics, strict=True):
+            arrays = [np.array(each.values).reshape(tuple(each.shape)) for each in state.variables]
+            if isinstance(metric, GroupAUC):
+                (metric.records,) = arrays
+            else:
+                for variable, array in zip(metric.variables, arrays, strict=True):
+                    variable.assign(array)
+            value = metric.result()
+            for name, each in value.items() if isinstance(value, dict) else [(metric.name, value)]:
+                numbers = np.asarray(each, np.float64)
+                if numbers.ndim == 0:
+                    results[name] = float(numbers)
+                else:
+                    results.update(
+                        {f"{name}_{i}": float(item) for i, item in enumerate(numbers.ravel())}
+                    )
+        return results
