@@ -23,10 +23,11 @@ from shoal.proto.errors import ServerAwayError, WireError
 from shoal.worker.attribution import attributed, attributing
 from shoal.worker.code.module import UserModule, summary
 from shoal.worker.engines import chosen_engine
-from shoal.worker.engines.engine import Evaluator, StepInputs
+from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input import modes
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import JobData
+from shoal.worker.model.evaluation import Evaluation
 from shoal.worker.model.lookahead import pulled_ahead
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs import export
@@ -151,7 +152,7 @@ class Worker:
                 self._model, config.pipeline_depth, progress, self._tasks, self._staleness
             )
         )
-        self._evaluator: Evaluator | None = None
+        self._evaluator: Evaluation | None = None
         self._writer: PredictionWriter | None = None
         self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {
             pb.DESCRIBE_DATA: self._describe,
@@ -299,7 +300,7 @@ class Worker:
         faults.point("metrics-computed")
         report.stop_training = self._model.callbacks.stop_reason()
 
-    def _evaluator_ready(self) -> Evaluator:
+    def _evaluator_ready(self) -> Evaluation:
         if self._evaluator is None:
             self._evaluator = chosen_engine().evaluator(self._model, self._model.module)
             pipeline = self._data.pipeline(modes.EVALUATION)

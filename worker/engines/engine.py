@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from shoal.worker.code.module import UserModule
     from shoal.worker.input.batch import Batch
     from shoal.worker.input.shuffling import Shuffled
+    from shoal.worker.model.evaluation import Evaluation
+    from shoal.worker.model.learning.losses import DeclaredLosses
     from shoal.worker.model.learning.optimizers import ServedOptimizers
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.refusals import Refusals
@@ -93,20 +95,6 @@ class Dense(Protocol):
         """Set the variables."""
 
 
-class Losses(Protocol):
-    """The module's losses as one scalar."""
-
-    @property
-    def parts(self) -> Mapping[Any, Any]:
-        """The losses of several outputs, by output; empty where one loss is of all."""
-
-    def __call__(self, labels: Any, predictions: Any, weights: Any = None) -> Any:
-        """Add up the losses. weights: of the records; None for none."""
-
-    def named(self) -> Mapping[str, Callable[[Any, Any, Any], Any]]:
-        """The loss of each output, by the name under which it is reported."""
-
-
 class Steps(Protocol):
     """The training step and the prediction of a model whose values were pulled."""
 
@@ -136,25 +124,6 @@ class Steps(Protocol):
         """The spec of the outputs that `predict` gives."""
 
 
-class Evaluator(Protocol):
-    """The metrics of one worker, whose states merge exactly."""
-
-    def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
-        """Make the states of metrics that would wait for a batch to know their shapes."""
-
-    def reset(self) -> None:
-        """Begin a task."""
-
-    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
-        """Evaluate a batch."""
-
-    def states(self) -> pb.MetricStates:
-        """The states since `reset`."""
-
-    def finish(self, merged: pb.MetricStates) -> dict[str, float]:
-        """The metrics that belong to merged states."""
-
-
 class Engine(Protocol):
     """A framework, as the rest of the worker uses it."""
 
@@ -182,7 +151,7 @@ class Engine(Protocol):
 
     def losses(
         self, loss: Any, weights: Any, file: str, refuse: Callable[[str], NoReturn]
-    ) -> Losses:
+    ) -> DeclaredLosses:
         """The losses that a module declares. Raises UserError if they are none."""
 
     def clipped(self, gradients: Sequence[Any], limits: Mapping[str, float]) -> list[Any]:
@@ -213,7 +182,7 @@ class Engine(Protocol):
         where nothing is trained. clip_at_once: whether the training step clips.
         """
 
-    def evaluator(self, model: ServedModel, module: UserModule) -> Evaluator:
+    def evaluator(self, model: ServedModel, module: UserModule) -> Evaluation:
         """The metrics of a module. Raises UserError if eval_metrics_fn() gives none."""
 
     def explained(

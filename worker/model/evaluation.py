@@ -21,6 +21,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.metric_states import check_size
 from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.learning.outputs import output_name, part_of
 
@@ -58,6 +59,17 @@ class Evaluation(ABC):
             with user_code(self._what):
                 metrics = module.eval_metrics_fn()
             self._add_all(metrics)
+
+    @abstractmethod
+    def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
+        """Make the states of metrics that would wait for a batch to know their shapes.
+
+        This worker may be the one to finish a round of which it has evaluated nothing.
+        """
+
+    @abstractmethod
+    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
+        """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
 
     @abstractmethod
     def _of_function(self, function: Any, name: str) -> Any:

@@ -1,1 +1,1 @@
-"""Gradients, optimizers and class weights of a model."""
+"""Losses, gradients, optimizers and class weights of a model."""

@@ -143,10 +143,7 @@ class Evaluator(Evaluation):
         self._unproven = []
 
     def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
-        """Make the states of metrics that would wait for a batch to know their shapes.
-
-        This worker may be the one to finish a round of which it has evaluated nothing.
-        """
+        """Make the states by tracing the update, unless all are made."""
         if all(each.variables or isinstance(each, GroupAUC) for each in self._metrics):
             return
         predictions_spec = self._model.predictions_spec()
@@ -160,7 +157,7 @@ class Evaluator(Evaluation):
             )
 
     def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
-        """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
+        """Evaluate a batch, and at the first one see if the metrics can be used."""
         predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
         given = batch.labels, predictions, masks_of(predictions), of_layers, *_given(batch.weights)
         with user_code(f"the metrics of {self._module.path.name}"):

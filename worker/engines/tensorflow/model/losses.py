@@ -1,66 +1,28 @@
-"""The user's loss, or a loss for each output, as one scalar.
-
-Owns how `loss`, `loss_weights` and the model's outputs belong together. Metrics are
-evaluation.py's.
-"""
+"""The user's losses, computed by TensorFlow as Keras's compile() has them computed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from shoal.base.words import near
-from shoal.errors import UserError
 from shoal.worker.code.keras_internals import is_keras_own, masks_of, note_masks
 from shoal.worker.code.module import summary
 from shoal.worker.engines.tensorflow.model.broadcasting import pairs_all
 from shoal.worker.engines.tensorflow.model.sample_weights import weighted
-from shoal.worker.model.learning.outputs import output_name, part_of
+from shoal.worker.model.learning.losses import DeclaredLosses
 
 
-class Losses:
-    """The losses that a module's `loss` and `loss_weights` declare.
+class Losses(DeclaredLosses):
+    """The losses that a module declares.
 
-    loss: a function of labels and predictions, a keras.losses.Loss or its name; or a dict or
-        list of these, one for each output of the model. Functions, and Keras's own classes, get
-        labels and predictions of one rank, and masks count, as from Keras's compile().
-    weights: None, or a number for each output, in the same form.
-    refuse: raises UserError with a message, so that it comes out of a traced function whole.
+    Functions, and Keras's own classes, get labels and predictions of one rank, and masks count, as
+    from Keras's compile().
     """
-
-    def __init__(
-        self, loss: Any, weights: Any, file: str, refuse: Callable[[str], NoReturn]
-    ) -> None:
-        """Raises UserError if they are no losses or weights."""
-        self._file = file
-        self._refuse = refuse
-        several = isinstance(loss, Mapping | list | tuple)
-        given = loss.items() if isinstance(loss, Mapping) else enumerate(loss) if several else ()
-        self.parts = {key: self._function(each, f"loss of output {key!r}") for key, each in given}
-        self._whole = None if several else self._function(loss, "loss")
-        self._weights = self._checked(weights)
-
-    def _function(self, loss: Any, what: str) -> Callable[[Any, Any, Any], Any]:
-        """The loss of labels, predictions and the records' weights, or None for these."""
-        if isinstance(loss, str):
-            try:
-                loss = keras.losses.get(loss)
-            except ValueError as error:
-                raise UserError(f"{self._file}: {what}: {error}") from error
-        if not callable(loss):
-            raise UserError(
-                f"{self._file}: {what} is a {type(loss).__name__}; it must be a function of labels "
-                "and predictions, a keras.losses.Loss, or the name of one"
-            )
-        whose = f"{self._file}: {what}"
-        if isinstance(loss, keras.losses.Loss):
-            return self._of_object(loss, whose)
-        return self._of_function(loss, whose)
 
     def _of_object(self, loss: Any, whose: str) -> Callable[[Any, Any, Any], Any]:
         """Keras's own classes see to masks, weights and types, as in Keras."""
@@ -155,76 +117,11 @@ class Losses:
 
         return with_shapes
 
-    def _checked(self, weights: Any) -> dict[Any, float]:
-        if weights is None:
-            return dict.fromkeys(self.parts, 1.0)
-        if not self.parts:
-            raise UserError(
-                f"{self._file}: loss_weights needs a loss for each output: make loss a dict or list"
-            )
-        given = dict(weights) if isinstance(weights, Mapping) else dict(enumerate(weights))
-        if unknown := [key for key in given if key not in self.parts]:
-            raise UserError(
-                f"{self._file}: loss_weights names {unknown[0]!r}, which has no loss; there are "
-                f"{', '.join(map(repr, self.parts))}"
-            )
-        return {key: float(given.get(key, 1.0)) for key in self.parts}
+    def _mean(self, loss: Any) -> tf.Tensor:
+        return tf.reduce_mean(tf.cast(loss, tf.float32))
 
-    def __call__(self, labels: Any, predictions: Any, weights: Any = None) -> tf.Tensor:
-        """The scalar: each loss averaged over its records, weighed and added up.
-
-        weights: of the records, a tensor [batch] or one for each output; None for none.
-        """
-        if self._whole is not None:
-            if isinstance(weights, Mapping | list | tuple):
-                self._refuse(
-                    f"{self._file}: feed gives a {type(weights).__name__} of weights, but loss is "
-                    "one function: give one weight a record, or make loss a dict or list, too"
-                )
-            return _mean(self._whole(labels, predictions, weights))
-        self.check(labels, predictions)
-        if isinstance(weights, Mapping | list | tuple):
-            self._has_keys(weights, "feed gives weights for")
-        return tf.add_n(
-            [
-                self._weights[key] * _mean(self._of_output(key, labels, predictions, weights))
-                for key in self.parts
-            ]
-        )
-
-    def _of_output(self, key: Any, labels: Any, predictions: Any, weights: Any = None) -> Any:
-        return self.parts[key](*(part_of(each, key) for each in (labels, predictions, weights)))
-
-    def named(self) -> dict[str, Callable[[Any, Any, Any], Any]]:
-        """The loss of each output, by the name under which it is reported.
-
-        Each is a function of labels, predictions and the records' weights, without `loss_weights`.
-        """
-        return {f"{output_name(key)}_loss": partial(self._of_output, key) for key in self.parts}
-
-    def check(self, labels: Any, predictions: Any) -> None:
-        """Raises UserError unless each loss has its output and its labels."""
-        self._has_keys(predictions, "the model gives outputs")
-        if isinstance(labels, Mapping | list | tuple):
-            self._has_keys(labels, "feed gives labels")
-
-    def _has_keys(self, structure: Any, what: str) -> None:
-        if isinstance(structure, Mapping):
-            known = list(structure)
-        elif isinstance(structure, list | tuple):
-            known = list(range(len(structure)))
-        else:
-            self._refuse(
-                f"{self._file}: loss has {len(self.parts)} entries, but the model gives a single "
-                "output"
-            )
-        for key in self.parts:
-            if key not in known:
-                hint = near(str(key), map(str, known), most=1)
-                self._refuse(
-                    f"{self._file}: there is a loss for {key!r}{hint}, but {what} "
-                    f"{', '.join(map(repr, known))}"
-                )
+    def _added(self, losses: Sequence[Any]) -> tf.Tensor:
+        return tf.add_n(losses)
 
 
 OF_SHAPES = re.compile(r"shape|rank|dimension|broadcast|incompatible", re.IGNORECASE)
@@ -293,8 +190,3 @@ def of_one_rank(labels: Any, predictions: Any) -> tuple[Any, Any]:
     elif of_labels.rank == given.rank + 1 and of_labels[-1] == 1:
         predictions = _noted(predictions[..., None], predictions)
     return labels, predictions
-
-
-def _mean(loss: Any) -> tf.Tensor:
-    """A loss per record, averaged; a scalar as it is."""
-    return tf.reduce_mean(tf.cast(loss, tf.float32))
