@@ -9,8 +9,8 @@ from shoal.errors import UserError
 from shoal.layers import Embedding
 from shoal.worker.engines.tensorflow.outputs.saved_model import _Inputs
 from shoal.worker.engines.tensorflow.outputs.served_features import as_served, served_spec
+from tests.worker.engines.tensorflow.outputs.test_export_names import call
 from tests.worker.exported import export_to
-from tests.worker.outputs.test_export_names import call
 
 FEATURES = {
     "age": tf.constant([18, 40, 70]),
