@@ -30,6 +30,7 @@ from shoal.proto.values.positions import WitnessConnection
 from shoal.proto.wire.open_files import allow_open_files
 from shoal.proto.wire.transport import peer_name
 from shoal.security.identities import own_identity
+from shoal.worker.engines import import_framework
 from shoal.worker.reports.heartbeat import Heartbeat
 from shoal.worker.reports.progress import Progress
 
@@ -107,7 +108,7 @@ def _work(
 ) -> None:
     try:
         with lasting_imports():
-            import tensorflow  # noqa: F401
+            import_framework()
     except ImportError as error:
         _report(master, index, incarnation, _no_tensorflow(error))
         sys.exit(EXIT_USER_ERROR)
@@ -116,9 +117,12 @@ def _work(
     with lasting_imports():
         from shoal.worker.code.kept_modules import KeptModules
         from shoal.worker.code.module import as_exception, load_module
+        from shoal.worker.engines import chosen_engine
         from shoal.worker.loop import Worker, failure_of
         from shoal.worker.servers.group import ServerGroup
         from shoal.worker.servers.pull_requests import VALUE_TYPES
+
+        chosen_engine()  # is imported, too
 
     servers = None
     cache_mb, cache_staleness = job.row_cache_limits

@@ -22,13 +22,14 @@ from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import ServerAwayError, WireError
 from shoal.worker.attribution import attributed, attributing
 from shoal.worker.code.module import UserModule, summary
-from shoal.worker.input import feed
+from shoal.worker.engines import chosen_engine
+from shoal.worker.engines.engine import StepInputs
+from shoal.worker.input import modes
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import JobData
-from shoal.worker.model.evaluation import Evaluator
+from shoal.worker.model.evaluation import Evaluation
 from shoal.worker.model.lookahead import pulled_ahead
 from shoal.worker.model.model import ServedModel
-from shoal.worker.model.steps import StepInputs
 from shoal.worker.outputs import export
 from shoal.worker.outputs.first_rows import write_first_rows
 from shoal.worker.outputs.prediction import PredictionWriter
@@ -47,9 +48,9 @@ _TO_MEND = (pb.NOT_FINITE, pb.CHECKPOINT_FAILED)
 """Refusals of a server that no other worker would be spared."""
 
 _MODES = {
-    pb.TRAIN: feed.TRAINING,
-    pb.EVALUATE: feed.EVALUATION,
-    pb.PREDICT: feed.PREDICTION,
+    pb.TRAIN: modes.TRAINING,
+    pb.EVALUATE: modes.EVALUATION,
+    pb.PREDICT: modes.PREDICTION,
 }
 """Kind of task -> the mode of the data whose records it is about."""
 
@@ -151,7 +152,7 @@ class Worker:
                 self._model, config.pipeline_depth, progress, self._tasks, self._staleness
             )
         )
-        self._evaluator: Evaluator | None = None
+        self._evaluator: Evaluation | None = None
         self._writer: PredictionWriter | None = None
         self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {
             pb.DESCRIBE_DATA: self._describe,
@@ -249,8 +250,8 @@ class Worker:
         if config.command == "train":
             self._model.callbacks.check(config)
         if config.command == "train" and config.validation_data:
-            spec = self._data.pipeline(feed.EVALUATION).features_spec
-            self._model.check_features(spec, self._data.feed(feed.EVALUATION))
+            spec = self._data.pipeline(modes.EVALUATION).features_spec
+            self._model.check_features(spec, self._data.feed(modes.EVALUATION))
             self._evaluator_ready()
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)
@@ -277,7 +278,7 @@ class Worker:
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         evaluator = self._evaluator_ready()
         evaluator.reset()
-        with closing(self._pulled(feed.EVALUATION, task)) as batches:
+        with closing(self._pulled(modes.EVALUATION, task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the evaluation", batch.records)
                 with doing, attributing(batch.records):
@@ -299,10 +300,10 @@ class Worker:
         faults.point("metrics-computed")
         report.stop_training = self._model.callbacks.stop_reason()
 
-    def _evaluator_ready(self) -> Evaluator:
+    def _evaluator_ready(self) -> Evaluation:
         if self._evaluator is None:
-            self._evaluator = Evaluator(self._model, self._model.module)
-            pipeline = self._data.pipeline(feed.EVALUATION)
+            self._evaluator = chosen_engine().evaluator(self._model, self._model.module)
+            pipeline = self._data.pipeline(modes.EVALUATION)
             self._evaluator.build(pipeline.labels_spec, pipeline.weights_spec)
         return self._evaluator
 
@@ -312,7 +313,7 @@ class Worker:
                 self._config, self._module, self._worker, self._patience
             )
         outputs = []
-        with closing(self._pulled(feed.PREDICTION, task)) as batches:
+        with closing(self._pulled(modes.PREDICTION, task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the prediction", batch.records)
                 with doing, attributing(batch.records):

@@ -13,7 +13,7 @@ from shoal.data.reader import Source
 from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.rpc import Connection
-from shoal.worker.input import feed
+from shoal.worker.input import modes
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import JobData
 from shoal.worker.model.model import ServedModel
@@ -93,7 +93,7 @@ class TrainingTasks:
 
     def batches(self, task: pb.Task) -> Iterator[Batch]:
         """The batches of a task."""
-        yield from self._data.pipeline(feed.TRAINING).batches(task.range, self._data.order(task))
+        yield from self._data.pipeline(modes.TRAINING).batches(task.range, self._data.order(task))
         self._read = task.id
 
     def begin(self, task: pb.Task) -> None:

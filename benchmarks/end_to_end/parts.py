@@ -36,7 +36,7 @@ from shoal.proto.memory import keep_freed_memory
 from shoal.proto.values.routing import Routing
 from shoal.worker.code.module import load_module
 from shoal.worker.input.data import JobData
-from shoal.worker.input.feed import TRAINING
+from shoal.worker.input.modes import TRAINING
 from shoal.worker.model.model import Prepared, ServedModel
 from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
@@ -120,7 +120,7 @@ def steps(served: ServedModel, group: ServerGroup, batches: list[Any], timer: Ti
         with timer.part("pull"):
             pulled = group.pulls.fetch(grouped, group.routing, training=True)
         with timer.part("tensors"):
-            inputs = served._inputs(pulled)
+            inputs = served._steps.inputs(pulled)
         batch = Batch(features, labels, int(labels.shape[0]), 0, 0)
         prepared = Prepared(batch, pulled, inputs)
         with timer.part("step"):

@@ -1,8 +1,8 @@
 """`Embedding`, a Keras layer whose rows live on the parameter servers.
 
 It looks rows up through the `Lookup` in force: the worker puts one in
-place around each trace of the model (worker/model/embeddings/lookups.py). The layer itself holds no
-weights and knows no servers. How ids become bags is bags.py's.
+place around each trace of the model (worker/engines/tensorflow/model/lookups.py). The layer
+itself holds no weights and knows no servers. How ids become bags is bags.py's.
 """
 
 from __future__ import annotations

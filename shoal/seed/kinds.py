@@ -16,7 +16,13 @@ TRAINING = "training"
 
 IMPORTS = {
     SERVING: ("shoal.master.__main__", "shoal.ps.__main__"),
-    TRAINING: ("shoal.worker.__main__", "tensorflow", "keras", "shoal.worker.loop"),
+    TRAINING: (
+        "shoal.worker.__main__",
+        "tensorflow",
+        "keras",
+        "shoal.worker.loop",
+        "shoal.worker.engines.tensorflow.engine",
+    ),
 }
 """Modules by the kind of seed, without which it forks nothing. shoal.worker sets Keras's backend,
 so it comes before Keras."""

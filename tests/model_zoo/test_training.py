@@ -21,8 +21,8 @@ from shoal.model_zoo.movielens_1m import prepare as movielens_1m
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.keras_internals import noting_crossentropies
 from shoal.worker.code.module import load_module
+from shoal.worker.engines.tensorflow.model.evaluation import Evaluator
 from shoal.worker.input.data import JobData
-from shoal.worker.model.evaluation import Evaluator
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.silent_mistakes import of_data, of_loss
 from shoal.worker.reports.progress import Progress

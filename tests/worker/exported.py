@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from shoal.worker.engines.tensorflow.outputs.served_features import as_served, served_spec
 from shoal.worker.outputs.export import check, export
-from shoal.worker.outputs.served_features import as_served, served_spec
 from tests.worker.networks import CONFIG
 
 

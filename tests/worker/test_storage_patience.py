@@ -14,7 +14,8 @@ from shoal.errors import StorageAwayError, UnreadableError, UserCodeError, UserE
 from shoal.files import patience as files_patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import user_code
-from shoal.worker.input.feed import TRAINING, InputPipeline
+from shoal.worker.engines.tensorflow.input.feed import InputPipeline
+from shoal.worker.input.modes import TRAINING
 from shoal.worker.loop import failure_of
 from shoal.worker.reports.progress import Progress
 from tests.worker.conftest import MODULE

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from shoal.base.modules.by_value import (
     FEATURES,
@@ -54,7 +53,7 @@ def load(folder: Path) -> dict[str, Any]:
     loss = _made(parts.loss)
     if parts.feed is parts.feed_batch is None:
         inputs = inputs_structure(model.without_weights())
-        parts = replace(parts, feed_batch=_Columns(inputs, parts.label, parts.sample_weight))
+        parts = replace(parts, feed_batch=Columns(inputs, parts.label, parts.sample_weight))
         # The next model's layers get the names that they would have had.
         keras.utils.clear_session()
     return {
@@ -122,7 +121,7 @@ class _Model:
         return model
 
 
-class _Columns:
+class Columns:
     """feed_batch() of a model without a feed: the columns that are its inputs, by name."""
 
     __name__ = "feed_batch"
@@ -137,9 +136,8 @@ class _Columns:
         self._label = label
         self._weight = weight
 
-    # AutoGraph would warn that it cannot convert it.
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def __call__(self, columns: Mapping[str, Any], mode: str, metadata: Any) -> Any:
+        """Features, labels and weights, as of any feed_batch()."""
         del metadata
         label = self._label_of(columns) if mode != "prediction" else self._label or LABEL
         features = self._features(columns, (label, self._weight))
@@ -147,11 +145,11 @@ class _Columns:
             return features
         labels = columns[label]
         # As Keras takes them; a column of decimals is float64 where it was made in Python.
-        whole = labels.dtype.is_integer or labels.dtype == tf.string
-        labels = labels if whole else tf.cast(labels, tf.float32)
+        whole = labels.dtype.is_integer or labels.dtype == "string"
+        labels = labels if whole else keras.ops.cast(labels, "float32")
         if self._weight is None:
             return features, labels
-        return features, labels, tf.cast(_column(columns, self._weight), tf.float32)
+        return features, labels, keras.ops.cast(_column(columns, self._weight), "float32")
 
     def _features(self, columns: Mapping[str, Any], others: tuple[str | None, ...]) -> Any:
         if self._inputs is None:

@@ -1,6 +1,6 @@
 """The job's data as this worker sees it: readers, descriptions, pipelines.
 
-Owns which flag feeds which mode. Formats are data/'s, tensors feed.py's.
+Owns which flag feeds which mode. Formats are data/'s, batches the engine's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from shoal.files.patience import Patience
 from shoal.files.storage import open_storage
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.input.feed import EVALUATION, PREDICTION, TRAINING, InputPipeline
+from shoal.worker.engines import chosen_engine
+from shoal.worker.engines.engine import InputPipeline
+from shoal.worker.input.modes import EVALUATION, PREDICTION, TRAINING
 from shoal.worker.input.shuffling import Shuffled
 from shoal.worker.reports.progress import Progress
 
@@ -123,7 +125,7 @@ class JobData:
         if mode not in self._pipelines:
             reader = self._reader(mode)
             self._pipelines[mode] = self._patiently(
-                lambda: InputPipeline(
+                lambda: chosen_engine().pipeline(
                     reader,
                     self._module,
                     mode,

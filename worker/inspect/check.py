@@ -32,6 +32,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import DTYPES
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.engines import import_framework
 from shoal.worker.servers.local import LocalServers, store_of
 
 INDEX_BYTES = 32
@@ -237,9 +238,9 @@ def _first_batch(module: Any, data: Any, mode: str) -> Any:
 
 def _metrics(model: Any, batch: Any) -> str:
     """The metrics of a batch, in words."""
-    from shoal.worker.model.evaluation import Evaluator
+    from shoal.worker.engines import chosen_engine
 
-    evaluator = Evaluator(model, model.module)
+    evaluator = chosen_engine().evaluator(model, model.module)
     evaluator.reset()
     evaluator.add(batch)
     metrics = evaluator.finish(evaluator.states())
@@ -284,7 +285,8 @@ def import_quietly(command: str) -> None:
         try:
             with lasting_imports():
                 import keras  # noqa: F401
-                import tensorflow  # noqa: F401
+
+                import_framework()
         except ImportError as error:
             os.dup2(kept, 2)
             click.echo(

@@ -34,10 +34,10 @@ def describe(config: JobConfig, folder: Path) -> None:
 
     Raises UserError for a model that shoal cannot serve, UserCodeError if it raises.
     """
-    from shoal.worker.model.embeddings.kernel_layout import kernel_layouts
+    from shoal.worker.engines import chosen_engine
 
     model, _ = _build(config, LocalServers(), "training")
-    found = kernel_layouts(model.model, model.features_spec)
+    found = chosen_engine().kernel_layouts(model.model, model.features_spec)
     content = {
         "spec": base64.b64encode(model.spec.SerializeToString(deterministic=True)).decode(),
         "layouts": found.layouts,
@@ -81,7 +81,7 @@ def predict(config: JobConfig, folder: Path, root: str, number: int, records: in
     records: how many, of the first of --training-data; fewer if there are not so many. They are
     fed as for an evaluation, in which nothing is shuffled. Raises UserError, UserCodeError.
     """
-    import tensorflow as tf
+    import keras
 
     from shoal.checkpoints.folders import Checkpoint
     from shoal.checkpoints.formats.manifests import CheckpointError
@@ -101,7 +101,8 @@ def predict(config: JobConfig, folder: Path, root: str, number: int, records: in
     servers.read()
     rows = []
     for each in features:
-        flat = [np.asarray(part, np.float64) for part in tf.nest.flatten(model.predict_batch(each))]
+        parts = keras.tree.flatten(model.predict_batch(each))
+        flat = [np.asarray(part, np.float64) for part in parts]
         rows.append(np.concatenate([part.reshape(len(part), -1) for part in flat], axis=1))
     np.save(folder / "predictions.npy", np.concatenate(rows)[:records])
 

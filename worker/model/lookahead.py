@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 
 from shoal.worker.attribution import attributing
+from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import read_ahead
 from shoal.worker.model.model import ServedModel
-from shoal.worker.model.steps import StepInputs
 from shoal.worker.reports.progress import Progress
 
 

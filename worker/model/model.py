@@ -1,7 +1,7 @@
 """The user's model, registered with the servers, and the sequence of a step.
 
-Owns the sequence of one step: ids, pull, compute, push. id_trace.py finds the ids, steps.py
-computes, and the callers choose the batches.
+Owns the sequence of one step: ids, pull, compute, push. The engine finds the ids and computes, and
+the callers choose the batches.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from shoal.checkpoints.saved import dense_value
 from shoal.config.job import JobConfig
@@ -25,26 +24,22 @@ from shoal.errors import UserCodeError, UserError
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import compiled_with
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.code.tensors import tensor_of
+from shoal.worker.engines import chosen_engine
+from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.callbacks import Callbacks
 from shoal.worker.model.embeddings.given_weights import taking_weights
-from shoal.worker.model.embeddings.id_trace import IdTrace
 from shoal.worker.model.embeddings.initial_rows import given_rows, gives_all_rows, gives_rows
 from shoal.worker.model.embeddings.keras_embeddings import tables_above
 from shoal.worker.model.embeddings.keras_rs_tables import check_tables, explaining_configs
-from shoal.worker.model.embeddings.lookups import RecordLookup, Refusals
 from shoal.worker.model.embeddings.random_numbers import reseed
 from shoal.worker.model.embeddings.table_options import check_lifecycle, chosen_options
-from shoal.worker.model.flat import FlatVariables
 from shoal.worker.model.learning import accumulation
+from shoal.worker.model.learning.class_weights import class_weights
 from shoal.worker.model.learning.finite import FiniteCheck
-from shoal.worker.model.learning.losses import Losses
 from shoal.worker.model.learning.optimizers import ServedOptimizers
-from shoal.worker.model.learning.sample_weights import ClassWeights
+from shoal.worker.model.refusals import Refusals
 from shoal.worker.model.specification import model_spec
-from shoal.worker.model.step_errors import explained
-from shoal.worker.model.steps import CompiledSteps, StepInputs
 from shoal.worker.model.supported import (
     check_features,
     check_model,
@@ -117,7 +112,7 @@ class ServedModel:
         # A functional model runs layers of the user's own to learn the shape of their outputs.
         with (
             tables_above(config.embedding_threshold),
-            lookup_with(RecordLookup(self._refusals)),
+            lookup_with(chosen_engine().recording(self._refusals)),
             explaining_configs(self.file),
             taking_weights(self.file),
         ):
@@ -133,10 +128,12 @@ class ServedModel:
             given = module.optimizer()
         self.optimizers = ServedOptimizers(given, module.describe("optimizer"))
         self.accumulated = accumulation.minibatches_to_push(config, self.optimizers.accumulated)
-        self.loss = Losses(module.loss, module.loss_weights, self.file, self._refusals.refuse)
+        self.loss = chosen_engine().losses(
+            module.loss, module.loss_weights, self.file, self._refusals.refuse
+        )
         self._classes = self._class_weights(weights_spec)
         self.callbacks = Callbacks(module, self.optimizers)
-        self._ids = IdTrace(self.model, features_spec, self._refusals, self.file)
+        self._ids = chosen_engine().ids(self.model, features_spec, self._refusals, self.file)
         with (
             tables_above(config.embedding_threshold),
             explaining_configs(self.file),
@@ -152,8 +149,8 @@ class ServedModel:
             self.tables, dense=bool(self.model.trainable_variables), frozen=self._ids.frozen
         )
         reseed(self.model, config.seed, worker, incarnation)
-        self.trainable = FlatVariables(self.model.trainable_variables)
-        self.state = FlatVariables(
+        self.trainable = chosen_engine().dense(self.model.trainable_variables)
+        self.state = chosen_engine().dense(
             [
                 variable
                 for variable in self.model.non_trainable_variables
@@ -175,14 +172,14 @@ class ServedModel:
             given=not config.begins_with,
         )
         self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
-        self._steps = CompiledSteps(
+        self._steps = chosen_engine().steps(
             self.model,
             self._training_loss,
             self.optimizers,
             self.trainable,
             self.state,
             {name: layer.output_dim for name, layer in self.tables.items()},
-            self._ids.calls,
+            self._ids,
             self._refusals,
             features_spec,
             labels_spec,
@@ -202,12 +199,12 @@ class ServedModel:
         except (UserError, UserCodeError) as error:
             if self._refusals.last is not None:
                 raise self._refusals.last from None
-            message = explained(error.__cause__, self.model, self.module, labels)
+            message = chosen_engine().explained(error.__cause__, self.model, self.module, labels)
             if message is not None:
                 raise UserError(message) from error
             raise
 
-    def _class_weights(self, weights_spec: Any) -> ClassWeights | None:
+    def _class_weights(self, weights_spec: Any) -> list[float] | None:
         """The class weights of the user's module; raises UserError if they cannot be used."""
         if self.module.class_weight is None:
             return None
@@ -222,11 +219,11 @@ class ServedModel:
                 f"{self.file}: class_weight is for a model with one output: have "
                 f"{self.module.feed_name} give weights, (features, labels, weights)"
             )
-        return ClassWeights(self.module.class_weight, self.file)
+        return class_weights(self.module.class_weight, self.file)
 
-    def _training_loss(self, labels: Any, predictions: Any, weights: Any) -> tf.Tensor:
+    def _training_loss(self, labels: Any, predictions: Any, weights: Any) -> Any:
         if self._classes is not None:
-            weights = self._classes.of(labels)
+            weights = chosen_engine().weights_of_classes(labels, self._classes)
         return self.loss(labels, predictions, weights)
 
     # ------------------------------------------------------------ set-up
@@ -252,7 +249,8 @@ class ServedModel:
             for variable in (*self.trainable.variables, *self.state.variables):
                 shape = tuple(variable.shape)
                 variable.assign(dense_value(dense, variable.path, shape, "checkpoint"))
-        self.servers.register(self.spec, self.trainable.read().numpy(), self.state.read().numpy())
+        values = (np.array(each.read()) for each in (self.trainable, self.state))
+        self.servers.register(self.spec, *values)
 
     def given_rows(self) -> Iterator[tuple[int, Iterator[tuple[Int64, Float32]]]]:
         """The tables whose first rows the user's code gives, by position, and those rows.
@@ -280,17 +278,6 @@ class ServedModel:
         with self._stage(self._training_pull if training else "pull"):
             return self.servers.pull(calls, training=training)
 
-    def _inputs(self, pulled: Pulled) -> StepInputs:
-        """Dense vectors, rows of each table, inverse of each call, for a step."""
-        return (
-            # Copied, as the next pull may give the same vectors, and TensorFlow's variables take
-            # the memory of what they are assigned.
-            tensor_of(pulled.trainable, copy=True),
-            tensor_of(pulled.state, copy=True),
-            [tensor_of(each) for each in pulled.rows],
-            self._ids.inverses(pulled.ids),
-        )
-
     # ------------------------------------------------------------ training
 
     def wait_for(self, update: int) -> None:
@@ -306,9 +293,9 @@ class ServedModel:
         return loss
 
     def prepare(self, batch: Batch) -> Prepared:
-        """Pull what `batch` needs, and make the tensors of its step."""
+        """Pull what `batch` needs for its step."""
         pulled = self.pull(batch.features, training=True)
-        return Prepared(batch, pulled, self._inputs(pulled))
+        return Prepared(batch, pulled, self._steps.inputs(pulled))
 
     def compute(
         self, prepared: Prepared, task: int, missing: Missing = NOTHING
@@ -321,28 +308,21 @@ class ServedModel:
         UserCodeError if the model raises.
         """
         batch, pulled = prepared.batch, prepared.pulled
-        trainable, state, *rows = prepared.inputs
-        if missing.change is not None:
-            state = state + missing.change
         with (
             self._stage("step"),
             self._calling(f"the training step of {self.module.path.name}", batch.labels),
         ):
-            loss, dense, change, tables = self._steps.train(
-                batch.features, batch.labels, batch.weights, trainable, state, *rows
-            )
-            value = float(loss)
+            loss, dense, change, tables = self._steps.train(batch, prepared.inputs, missing.change)
         rate, table_rates = self.callbacks.learning_rates(
             missing.version(pulled.versions), self.accumulated
         )
         push = Push(
-            # Not numpy(), which copies: nobody writes to these.
             tables={
-                table: (pulled.ids[table].unique, np.asarray(gradient))
+                table: (pulled.ids[table].unique, gradient)
                 for table, (name, gradient) in enumerate(zip(self.tables, tables, strict=True))
                 if pulled.ids[table].unique.size and name not in self._ids.frozen
             },
-            dense=(dense.numpy(), change.numpy()),
+            dense=(dense, change),
             learning_rate=rate,
             table_rates=table_rates,
             versions=pulled.versions,
@@ -354,10 +334,10 @@ class ServedModel:
             number=next(self._numbers),
             event_time=batch.event_time,
         )
-        push = self._finite.checked(value, push)
+        push = self._finite.checked(loss, push)
         if not push.left_out:
-            self.callbacks.step(value)
-        return value, push
+            self.callbacks.step(loss)
+        return loss, push
 
     def average(self, pushes: Sequence[Push]) -> Push:
         """One push of `accumulated` minibatches' gradients, or of the last few of a task."""
@@ -368,7 +348,7 @@ class ServedModel:
 
     def pull_inputs(self, features: Any) -> StepInputs:
         """Pull the servers' present values that the model's outputs for `features` need."""
-        return self._inputs(self.pull(features, training=False))
+        return self._steps.inputs(self.pull(features, training=False))
 
     def predict_batch(self, features: Any, inputs: StepInputs | None = None) -> Any:
         """The model's outputs for `features`.
@@ -377,14 +357,12 @@ class ServedModel:
         """
         return self.evaluate_batch(features, inputs)[0]
 
-    def evaluate_batch(
-        self, features: Any, inputs: StepInputs | None = None
-    ) -> tuple[Any, tf.Tensor]:
+    def evaluate_batch(self, features: Any, inputs: StepInputs | None = None) -> tuple[Any, Any]:
         """Return `predict_batch`'s outputs, and the layers' part of the loss, a float32 number."""
         if inputs is None:
             inputs = self.pull_inputs(features)
         with self._calling(f"calling the model of {self.module.path.name}"):
-            return self._steps.predict(features, *inputs)
+            return self._steps.predict(features, inputs)
 
     def predictions_spec(self) -> Any:
         """The spec of what `predict_batch` gives."""
@@ -394,5 +372,5 @@ class ServedModel:
         """Set the model's own dense variables from the servers' present values."""
         none = [[np.zeros(0, np.int64)] for _ in self.tables]
         pulled = self.servers.pull(none, training=False)
-        self.trainable.assign(tf.constant(pulled.trainable))
-        self.state.assign(tf.constant(pulled.state))
+        self.trainable.assign(pulled.trainable)
+        self.state.assign(pulled.state)

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from shoal.data.shaped import MASK
 from shoal.errors import UserCodeError, UserError
@@ -27,8 +26,8 @@ from shoal.worker.code.keras_internals import (
     noting_crossentropies,
     taken_features,
 )
+from shoal.worker.engines import chosen_engine
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.embeddings.id_trace import RESHAPING
 from shoal.worker.model.embeddings.integers import leaves
 from shoal.worker.model.model import ServedModel
 
@@ -55,10 +54,10 @@ def of_loss(model: ServedModel, batch: Batch, traced: Sequence[Crossentropy]) ->
     """
     layers = [layer.name for layer in all_layers(model.model)]
     found = [
-        f"{_by(operation, layers)} is a {operation.type.lower()}, and the loss {each.name} has "
+        f"{_by(made[1], layers)} is a {made[0]}, and the loss {each.name} has "
         "from_logits=True, which applies another one: remove one of the two"
         for each in traced
-        if each.from_logits and (operation := _activation(each.predictions)) is not None
+        if each.from_logits and (made := chosen_engine().activation(each.predictions)) is not None
     ]
     # A loss may be made for graphs alone, and has been trained in one.
     with noting_crossentropies() as called, suppress(Exception):
@@ -84,24 +83,15 @@ def of_loss(model: ServedModel, batch: Batch, traced: Sequence[Crossentropy]) ->
     return list(dict.fromkeys(found))
 
 
-def _activation(predictions: Any) -> Any:
-    """The operation of a graph that made chances of logits; None if none did."""
-    operation = predictions.op
-    while operation.type in RESHAPING | {"Cast", "StridedSlice"}:
-        operation = operation.inputs[0].op
-    return operation if operation.type in ("Sigmoid", "Softmax") else None
-
-
-def _by(operation: Any, layers: Iterable[str]) -> str:
-    """Name the maker of an operation, by the scope of a layer's call; TensorFlow numbers scopes."""
-    scope = f"/{operation.name}".split("/")[-2]
+def _by(scope: str, layers: Iterable[str]) -> str:
+    """Name the layer of whose call a scope is; TensorFlow numbers scopes."""
     of = [each for each in layers if re.fullmatch(rf"{re.escape(each)}(_\d+)?", scope)]
     return f"the output of layer {max(of, key=len)!r}" if of else "the model's output"
 
 
 def _outside(values: Any) -> str | None:
     """The least and the largest value, if one is not within 0 to 1."""
-    least, largest = (float(each(values)) for each in (tf.reduce_min, tf.reduce_max))
+    least, largest = float(np.min(values)), float(np.max(values))
     return f"{least:.6g} to {largest:.6g}" if least < 0 or largest > 1 else None
 
 
@@ -126,7 +116,8 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
             taken = taken_features(model.model, batch.features)
             for parts, structure in ((columns, taken), (labels, batch.labels)):
                 for name, leaf in leaves(structure):
-                    if isinstance(leaf, tf.Tensor) and tf.size(leaf) == batch.size:
+                    # Lists and sparse features are no arrays.
+                    if hasattr(leaf, "__array__") and np.size(leaf) == batch.size:
                         parts[name].append(np.asarray(leaf).reshape(-1))
     if records < FEW:
         return []

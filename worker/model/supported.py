@@ -1,7 +1,7 @@
 """Refuse unsupported parts of a user's Keras model by name, before anything is trained.
 
 Owns the model's own training step, constraints of weights and features that do not fit.
-Optimizers and initializers are optimizer.py's, lookups lookups.py's.
+Optimizers and initializers are optimizer.py's, lookups the engine's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from shoal.base.words import counted, near
 from shoal.errors import UserError
@@ -20,6 +19,7 @@ from shoal.worker.code.keras_internals import (
     is_keras_own,
     outputs_structure,
 )
+from shoal.worker.engines import chosen_engine
 
 _UNNAMED = re.compile(r"keras_tensor(_\d+)?")
 """The names that Keras gives to inputs by itself."""
@@ -97,15 +97,7 @@ def spec_of_inputs(model: Any, file: str) -> Any:
             f"the model of {file} does not say what its inputs are, as a functional model does: "
             "give --training-data"
         )
-
-    def spec(tensor: Any) -> Any:
-        if getattr(tensor, "ragged", False):
-            return tf.RaggedTensorSpec(tensor.shape, tensor.dtype)
-        if getattr(tensor, "sparse", False):
-            return tf.SparseTensorSpec(tensor.shape, tensor.dtype)
-        return tf.TensorSpec(tensor.shape, tensor.dtype)
-
-    return tf.nest.map_structure(spec, inputs)
+    return keras.tree.map_structure(chosen_engine().spec_of_input, inputs)
 
 
 def check_features(model: Any, features_spec: Any, feed: str) -> None:
@@ -117,7 +109,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
     inputs = getattr(model, "inputs", None) or ()
     struct = inputs_structure(model)
     if not isinstance(features_spec, dict):
-        count = len(tf.nest.flatten(features_spec))
+        count = len(keras.tree.flatten(features_spec))
         if len(inputs) > 1 and (isinstance(struct, dict) or count != len(inputs)):
             names = ", ".join(f"{tensor.name!r}: ..." for tensor in inputs)
             raise UserError(
@@ -146,16 +138,16 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
             f"the model takes; it gives {', '.join(given)}"
         )
     for tensor in inputs:
-        spec = features_spec.get(tensor.name)
+        spec: Any = features_spec.get(tensor.name)
         # Of features within others, only the outer ones are here.
-        if getattr(spec, "dtype", None) == tf.string and tensor.dtype != "string":
+        if getattr(spec, "dtype", None) == "string" and tensor.dtype != "string":
             raise UserError(
                 f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
                 f"{tensor.dtype}: convert it in feed. If the column should be numeric, look "
                 "for a value that is not a number"
             )
-        given_shape = getattr(spec, "shape", tf.TensorShape(None))
-        deeper = (given_shape.rank or 0) - len(tensor.shape)
+        given_shape: Any = getattr(spec, "shape", None)
+        deeper = (getattr(given_shape, "rank", None) or 0) - len(tensor.shape)
         if deeper > 1 or (deeper == 1 and given_shape[-1] != 1):
             size = (None,) * (len(tensor.shape) + deeper - 1)
             lists = " of ".join(["lists"] * deeper)
@@ -165,7 +157,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
                 f"in feed, or declare the input as keras.Input({size}, name={tensor.name!r}) for "
                 "layers that take lists"
             )
-        if isinstance(spec, tf.RaggedTensorSpec) and _is_fixed(tensor.shape, spec.shape):
+        if hasattr(spec, "ragged_rank") and _is_fixed(tensor.shape, spec.shape):
             raise UserError(
                 f"{feed} gives lists of several lengths as feature {tensor.name!r}, but the "
                 f"model's input takes the shape {tuple(tensor.shape)}: make them of one length in "
@@ -174,7 +166,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
             )
 
 
-def _is_fixed(taken: tuple[int | None, ...], given: tf.TensorShape) -> bool:
+def _is_fixed(taken: tuple[int | None, ...], given: Any) -> bool:
     """True if an input's shape has a size where the given shape leaves it open."""
     return bool(given.rank == len(taken)) and any(
         size and one is None for size, one in zip(taken[1:], given[1:], strict=True)

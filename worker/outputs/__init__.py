@@ -4,8 +4,6 @@
     export_tables.py      tables as Parquet files
     first_rows.py         rows that a model brings, for servers to begin with
     keras_model.py        the user's model rebuilt of Keras's own layers
-    saved_model.py        the SavedModel
-    signature_names.py    names of a signature's inputs
     export_check.py       an export tried before a job
     prediction.py         predictions to files
     prediction_output.py  the folder of predictions, begun and finished

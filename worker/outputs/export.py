@@ -15,7 +15,6 @@ job's own predictions. The Parquet files are what `--restore-from` reads. A tabl
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Set
@@ -25,7 +24,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.formats.export_schema import EXPORT_FORMAT
@@ -34,14 +32,14 @@ from shoal.checkpoints.outputs import replacing_output, written
 from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.config.job import JobConfig
-from shoal.errors import DISK_FAILS, UserCodeError, UserError
+from shoal.errors import UserCodeError, UserError
 from shoal.files.patience import Patience
 from shoal.files.storage import LocalStorage
 from shoal.proto.errors import BrokenStreamError
 from shoal.worker.code.module import user_code
+from shoal.worker.engines import chosen_engine
 from shoal.worker.model.embeddings.keras_embeddings import tables_above
 from shoal.worker.model.model import ServedModel
-from shoal.worker.outputs import saved_model
 from shoal.worker.outputs.export_tables import (
     ExportedTable,
     ServedTables,
@@ -196,7 +194,7 @@ def write_models(
     if SAVED_MODEL in kinds:
         try:
             with _user_layers(f"exporting the model of {model.file}"):
-                signature = saved_model.save(model, tables, folder / "saved_model")
+                signature = chosen_engine().save(model, tables, folder / "saved_model")
         except (UserError, UserCodeError):
             missing |= _missing(model, tables, {SAVED_MODEL})
             if SAVED_MODEL not in missing:
@@ -252,7 +250,7 @@ def _missing(
         if SAVED_MODEL in kinds:
             try:
                 with _user_layers("saving it"):
-                    saved_model.save(model, empty, Path(folder, "saved_model"))
+                    chosen_engine().save(model, empty, Path(folder, "saved_model"))
             except (UserError, UserCodeError) as error:
                 missing[SAVED_MODEL] = error
     return missing
@@ -284,21 +282,13 @@ def _lacking(
 
 @contextmanager
 def _user_layers(what: str) -> Iterator[None]:
-    """Run the user's layers as `user_code` does, but raise an error of a disk as an OSError.
-
-    TensorFlow raises its own errors when a disk fails, with the system's words in their text.
-    """
+    """Run the user's layers as `user_code` does, but raise an OSError, of a disk, unchanged."""
     try:
         with user_code(what):
             yield
     except UserCodeError as error:
-        cause = error.__cause__
-        if isinstance(cause, OSError):
-            raise cause from None
-        if isinstance(cause, tf.errors.OpError):
-            for number in DISK_FAILS:
-                if os.strerror(number) in cause.message:
-                    raise OSError(number, os.strerror(number)) from error
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
         raise
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.worker.code.keras_internals import taken_features
 from shoal.worker.code.module import user_code
+from shoal.worker.engines import chosen_engine
 from shoal.worker.model.embeddings.initial_rows import initializer_spec
 from shoal.worker.model.embeddings.keras_embeddings import vocabulary
 from shoal.worker.model.model import ServedModel
@@ -25,7 +25,6 @@ from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
 from shoal.worker.outputs.keras_model import own_objects
 from shoal.worker.outputs.row_forms import default_row, form_of, formed_table
-from shoal.worker.outputs.served_features import as_served, served_spec
 
 if TYPE_CHECKING:
     from shoal.worker.servers.local import LocalServers
@@ -67,9 +66,7 @@ def try_export(
             loaded.append(keras_file)
         if signature is not None:
             with user_code(f"loading the exported SavedModel of {model.file}"):
-                saved = tf.saved_model.load(folder / "saved_model")  # holds the variables
-                spec = served_spec(model.model, model.features_spec)
-                found = saved.serve(as_served(features, spec))
+                found = chosen_engine().predict_saved(folder / "saved_model", model, features)
             _compare(found, expected, "saved_model", model.file)
             loaded.append("saved_model")
     if not loaded:
@@ -112,7 +109,7 @@ def _compare(found: Any, expected: Any, what: str, file: str) -> None:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    ours, theirs = tf.nest.flatten(found), tf.nest.flatten(expected)
+    ours, theirs = keras.tree.flatten(found), keras.tree.flatten(expected)
     return len(ours) == len(theirs) and all(
         a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)
         for a, b in zip(ours, theirs, strict=True)

@@ -11,15 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+import ml_dtypes
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
 from shoal.config.job import JobConfig
+from shoal.data.columns import ListColumn
 from shoal.errors import UserError
 from shoal.files.patience import Patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.engines import chosen_engine
 from shoal.worker.outputs.prediction_output import write_part
 
 OWN_COLUMNS = ("source", "record")
@@ -131,7 +134,7 @@ class _Processor:
         """All batches of a task, in order."""
         start = task.start
         for output in outputs:
-            end = start + int(tf.nest.flatten(output)[0].shape[0])
+            end = start + int(keras.tree.flatten(output)[0].shape[0])
             position = task.position + start - task.start
             records = PredictedRecords(task.source, start, end, position)
             arguments = (records,) if self._takes_records else ()
@@ -160,12 +163,12 @@ def _columns(outputs: list[Any]) -> dict[str, Any]:
         return {"prediction": pa.array([], pa.float32())}
     first = outputs[0]
     if isinstance(first, dict):
-        names = sorted(first)  # as tf.nest takes them
+        names = sorted(first)  # as keras.tree takes them
     elif isinstance(first, list | tuple):
         names = [f"prediction_{i}" for i in range(len(first))]
     else:
         names = ["prediction"]
-    flat = [tf.nest.flatten(output) for output in outputs]
+    flat = [keras.tree.flatten(output) for output in outputs]
     if len(flat[0]) != len(names):
         raise UserError("predictions nested deeper than one dict, list or tuple cannot be written")
     if taken := [name for name in names if name in OWN_COLUMNS]:
@@ -184,23 +187,21 @@ def _columns(outputs: list[Any]) -> dict[str, Any]:
 
 def _column(parts: list[Any]) -> pa.Array:
     """An output of several batches, of a type that its dtype alone decides."""
-    if isinstance(parts[0], tf.SparseTensor):
-        parts = [tf.sparse.to_dense(part) for part in parts]
-    if isinstance(parts[0], tf.RaggedTensor):
-        return _ragged(tf.concat(parts, 0))
-    return _dense(np.concatenate([part.numpy() for part in parts]))
+    joined = chosen_engine().joined(parts)
+    return _lists(joined) if isinstance(joined, ListColumn) else _dense(joined)
 
 
-def _ragged(lists: Any) -> pa.Array:
-    """A ragged tensor as lists of its values' type, also where all are empty."""
-    inner = isinstance(lists.values, tf.RaggedTensor)
-    values = _ragged(lists.values) if inner else _dense(lists.values.numpy())
-    return pa.ListArray.from_arrays(pa.array(lists.row_splits.numpy(), pa.int32()), values)
+def _lists(lists: ListColumn) -> pa.Array:
+    """Lists as those of their values' type, also where all are empty."""
+    inner = lists.values
+    values = _lists(inner) if isinstance(inner, ListColumn) else _dense(inner)
+    ends = np.cumsum(lists.row_lengths, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), values)
 
 
 def _dense(values: np.ndarray[Any, Any]) -> pa.Array:
     """An array; its further axes become a list of fixed size."""
-    if values.dtype == tf.bfloat16.as_numpy_dtype:
+    if values.dtype == ml_dtypes.bfloat16:
         values = values.astype(np.float32)  # which has all of its values, and Arrow has no other
     if values.ndim > 1 and values.shape[1:] == (1,):
         values = values[:, 0]

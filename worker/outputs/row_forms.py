@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import tensorflow as tf
 
 from shoal.checkpoints.formats.quantized import dequantize, quantize
 from shoal.errors import UserError
@@ -26,7 +26,7 @@ Scales = Float32 | None
 
 DTYPES: dict[str, Any] = {
     "float32": np.float32,
-    "bfloat16": tf.bfloat16.as_numpy_dtype,
+    "bfloat16": ml_dtypes.bfloat16,
     "float16": np.float16,
     "int8": np.int8,
 }

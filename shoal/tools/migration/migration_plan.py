@@ -2,8 +2,8 @@
 
 Pure decisions: from the models of the checkpoint and of the job to come, the layouts of their
 kernels and what the user accepts to lose. Reads and writes no file (migration.py does). The
-layouts come from a trace of the models (worker/model/embeddings/kernel_layout.py); variable_plan.py
-decides on dense variables by them.
+layouts come from a trace of the models (worker/engines/tensorflow/model/kernel_layout.py);
+variable_plan.py decides on dense variables by them.
 """
 
 from __future__ import annotations

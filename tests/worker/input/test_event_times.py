@@ -12,8 +12,9 @@ from shoal.config.groups.event_time import EventTime
 from shoal.data.opening import open_reader
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.engines.tensorflow.input.feed import InputPipeline
 from shoal.worker.input.event_times import RangeTimes, median
-from shoal.worker.input.feed import TRAINING, InputPipeline
+from shoal.worker.input.modes import TRAINING
 from tests.worker.conftest import MODULE
 
 pytestmark = pytest.mark.slow

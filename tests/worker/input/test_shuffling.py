@@ -11,7 +11,8 @@ from shoal.data.opening import open_reader
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributed
-from shoal.worker.input.feed import TRAINING, InputPipeline
+from shoal.worker.engines.tensorflow.input.feed import InputPipeline
+from shoal.worker.input.modes import TRAINING
 from shoal.worker.input.shuffling import Shuffled
 from tests.worker.conftest import MODULE
 

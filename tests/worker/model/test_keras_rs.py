@@ -361,8 +361,9 @@ def test_shoals_layer_survives_its_configuration():
 
 def built_in_a_job(build):
     from shoal.layers import lookup_with
+    from shoal.worker.engines.tensorflow.model.lookups import RecordLookup
     from shoal.worker.model.embeddings.keras_embeddings import tables_above
-    from shoal.worker.model.embeddings.lookups import RecordLookup, Refusals
+    from shoal.worker.model.refusals import Refusals
 
     with tables_above(1 << 40), lookup_with(RecordLookup(Refusals())):
         return build()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import all_layers
+from shoal.worker.engines.tensorflow.model.lookups import RecordLookup, RowsLookup
 from shoal.worker.model.embeddings.keras_embeddings import tables_above
-from shoal.worker.model.embeddings.lookups import RecordLookup, Refusals, RowsLookup
+from shoal.worker.model.refusals import Refusals
 from tests.examples import examples
 
 if tuple(map(int, keras.__version__.split(".")[:2])) < (3, 9):

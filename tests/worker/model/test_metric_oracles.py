@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from shoal.master.work.evaluation.evaluation import MergedStates
 from shoal.metrics import Calibration, GroupAUC, LogLoss
 from shoal.retrieval import FactorizedTopK, corpus_share
+from shoal.worker.engines.tensorflow.model.evaluation import Evaluator
+from shoal.worker.engines.tensorflow.model.losses import Losses
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.embeddings.lookups import Refusals
-from shoal.worker.model.evaluation import Evaluator
-from shoal.worker.model.learning.losses import Losses
+from shoal.worker.model.refusals import Refusals
 from tests.examples import examples
 
 pytestmark = pytest.mark.slow

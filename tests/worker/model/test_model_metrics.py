@@ -9,10 +9,10 @@ from shoal.errors import UserError
 from shoal.master.work.evaluation.evaluation import MergedStates, MetricMismatchError
 from shoal.metrics import Calibration, GroupAUC, LogLoss
 from shoal.proto.values import metric_states
+from shoal.worker.engines.tensorflow.model.evaluation import Evaluator
+from shoal.worker.engines.tensorflow.model.losses import Losses
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.embeddings.lookups import Refusals
-from shoal.worker.model.evaluation import Evaluator
-from shoal.worker.model.learning.losses import Losses
+from shoal.worker.model.refusals import Refusals
 
 
 class Passing:

@@ -11,8 +11,9 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import load_module
+from shoal.worker.engines.tensorflow.input.feed import InputPipeline
 from shoal.worker.input.data import open_reader
-from shoal.worker.input.feed import PREDICTION, InputPipeline
+from shoal.worker.input.modes import PREDICTION
 from shoal.worker.outputs.prediction import PredictedRecords, PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from tests.worker.conftest import MODULE

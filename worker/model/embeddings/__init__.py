@@ -1,1 +1,1 @@
-"""Embedding layers of a model, their tables, and how rows reach them."""
+"""Embedding layers of a model, their tables, and the rows that these begin with."""

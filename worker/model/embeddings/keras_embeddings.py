@@ -26,7 +26,6 @@ from shoal.worker.code.keras_internals import unread
 from shoal.worker.model.embeddings.given_weights import ROWS_PER_PIECE, StandIn, takes_weights
 from shoal.worker.model.embeddings.keras_rs_tables import Table, sparse_rows, table_in_build
 from shoal.worker.model.embeddings.row_dtypes import holds_rows
-from shoal.worker.model.step_errors import outside_message
 
 if TYPE_CHECKING:
     from shoal.worker.servers.group import ServerGroup
@@ -97,6 +96,24 @@ def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
         what, size = "table", "vocabulary_size"
         other = "shoal.layers.DistributedEmbedding with vocabulary_size=None"
     return outside_message(what, layer.name, int(wrong), count, size, other)
+
+
+def outside_message(
+    what: str,
+    name: str,
+    wrong: int,
+    count: int,
+    size: str = "input_dim",
+    other: str = "shoal.layers.Embedding",
+) -> str:
+    """That a layer or table `name` of ids from 0 to count - 1 was given the id `wrong`.
+
+    size: the argument that sets count. other: a layer that takes any id.
+    """
+    return (
+        f"{what} {name!r} was given the id {wrong}: its ids go from 0 to {count - 1} "
+        f"({size}={count}); map the ids in feed, or use {other}, which takes any int64"
+    )
 
 
 def _becomes_table(layer: Any, of_keras_rs: Table | None) -> bool:

@@ -17,11 +17,11 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from shoal.errors import UserCodeError, UserError
 from shoal.layers.embedding import ROW_DTYPES
 from shoal.worker.code.keras_internals import all_layers, arguments_of_calls, layers_under_way
+from shoal.worker.engines import chosen_engine
 from shoal.worker.model.embeddings.row_dtypes import holds_rows
 
 
@@ -99,20 +99,15 @@ def check_tables(model: Any, file: str) -> None:
             )
 
 
-def sparse_rows(
-    layer: Any, ids: Any, rows_of: Callable[[tf.Tensor], tf.Tensor]
-) -> tf.Tensor | None:
-    """The rows of a SparseTensor of ids for EmbedReduce, of ids.shape + (dim,); else None.
+def sparse_rows(layer: Any, ids: Any, rows_of: Callable[[Any], Any]) -> Any:
+    """The rows of sparse ids for EmbedReduce, of ids.shape + (dim,); else None.
 
     A place without an id has zeros, where keras-rs takes the row of id 0: it counts for nothing
     either way, and so no row of id 0 is pulled and updated for it.
     """
-    if not (isinstance(ids, tf.SparseTensor) and _is(layer, "EmbedReduce")):
+    if not _is(layer, "EmbedReduce"):
         return None
-    shape = tf.concat([ids.dense_shape, [layer.output_dim]], 0)
-    rows = tf.scatter_nd(ids.indices, rows_of(ids.values), shape)
-    rows.set_shape([*ids.shape, layer.output_dim])
-    return rows
+    return chosen_engine().scattered(ids, rows_of, layer.output_dim)
 
 
 @contextmanager

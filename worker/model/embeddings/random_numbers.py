@@ -6,16 +6,16 @@ import random
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from shoal.worker.code.keras_internals import all_layers
+from shoal.worker.engines import chosen_engine
 
 
 def reseed(model: keras.Model, seed: int, worker: int, incarnation: int) -> None:
     """Give each start of each worker random numbers of its own, now that weights are made.
 
     These are the numbers of dropout masks, and those that the user's code draws from Python, NumPy
-    and TensorFlow. The first start of worker 0 keeps those of the seed.
+    and the engine. The first start of worker 0 keeps those of the seed.
     """
     if not (worker or incarnation):
         return
@@ -28,4 +28,4 @@ def reseed(model: keras.Model, seed: int, worker: int, incarnation: int) -> None
     # Not keras.utils.set_random_seed: it takes away a generator that the model may hold.
     random.seed(int(stream))
     np.random.seed(stream)
-    tf.random.set_seed(int(stream))
+    chosen_engine().seed(int(stream))

@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import tensorflow as tf
 
-from shoal.bags import integers
+from shoal.bags import integers_of
 from shoal.errors import UserError
 from shoal.files.storage import open_storage
 from shoal.worker.model.embeddings.given_weights import ROWS_PER_PIECE
@@ -82,8 +81,7 @@ class VectorFile:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            texts = tf.constant(column.to_numpy(zero_copy_only=False).astype(object), tf.string)
-            hashed: Int64 = integers(texts).numpy()
+            hashed: Int64 = integers_of(column.to_numpy(zero_copy_only=False).astype(object))
             return hashed
         if not pa.types.is_integer(column.type):
             raise UserError(

@@ -1,1 +1,1 @@
-"""Losses, gradients and optimizers of a model."""
+"""Losses, gradients, optimizers and class weights of a model."""

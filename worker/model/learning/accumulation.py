@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import tensorflow as tf
+import numpy.typing as npt
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
@@ -18,7 +17,9 @@ from shoal.native import averaging
 from shoal.worker.input.event_times import median
 from shoal.worker.servers.pushing import Push
 
-Clip = Callable[[tf.Tensor, list[tf.Tensor]], tuple[tf.Tensor, list[tf.Tensor]]]
+Float32 = npt.NDArray[np.float32]
+
+Clip = Callable[[Float32, list[Float32]], tuple[Float32, list[Float32]]]
 """Clips the gradient of the flat trainable vector and those of all tables."""
 
 
@@ -52,15 +53,15 @@ def average(pushes: Sequence[Push], dims: Sequence[int], clip: Clip) -> Push:
         for table in sorted({table for each in pushes for table in each.tables})
     }
     dense = averaging.mean_of_vectors([each.dense[0] for each in pushes], count)
-    gradients: list[Any] = [
+    gradients = [
         rows[table][1] if table in rows else np.zeros((0, dim), np.float32)
         for table, dim in enumerate(dims)
     ]
-    clipped, tables = clip(tf.constant(dense), [tf.constant(each) for each in gradients])
+    clipped, tables = clip(dense, gradients)
     return replace(
         pushes[-1],
-        tables={table: (ids, tables[table].numpy()) for table, (ids, _) in rows.items()},
-        dense=(clipped.numpy(), np.sum([each.dense[1] for each in pushes], axis=0)),
+        tables={table: (ids, tables[table]) for table, (ids, _) in rows.items()},
+        dense=(clipped, np.sum([each.dense[1] for each in pushes], axis=0)),
         # Servers may have come or left between two of the pulls.
         versions=[min(each) for each in zip(*(push.versions for push in pushes), strict=False)],
         times=[min(each) for each in zip(*(push.times for push in pushes), strict=False)],

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.native.optimizers import OptimizerSpec
 from shoal.worker.code.keras_internals import excludes_from_weight_decay, given_learning_rate
 from shoal.worker.code.module import user_code
+from shoal.worker.engines import chosen_engine
 
 CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
 
@@ -62,16 +62,5 @@ class ServedOptimizer:
 
         dense: one a variable, None where there is none. tables: float32 [unique, dim].
         """
-        gradients = [*dense, *tables]
-        if limit := self._clip.get("clipvalue"):
-            gradients = [
-                None if each is None else tf.clip_by_value(each, -limit, limit)
-                for each in gradients
-            ]
-        elif limit := self._clip.get("clipnorm"):
-            gradients = [
-                None if each is None else tf.clip_by_norm(each, limit) for each in gradients
-            ]
-        elif limit := self._clip.get("global_clipnorm"):
-            gradients = tf.clip_by_global_norm(gradients, limit)[0]
-        return list(gradients[: len(dense)]), list(gradients[len(dense) :])
+        gradients = chosen_engine().clipped([*dense, *tables], self._clip)
+        return gradients[: len(dense)], gradients[len(dense) :]

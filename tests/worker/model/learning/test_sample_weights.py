@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import UserError
+from shoal.worker.engines.tensorflow.model.losses import Losses
+from shoal.worker.engines.tensorflow.model.sample_weights import weights_of_classes
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.embeddings.lookups import Refusals
-from shoal.worker.model.learning.losses import Losses
-from shoal.worker.model.learning.sample_weights import ClassWeights
+from shoal.worker.model.learning.class_weights import class_weights
+from shoal.worker.model.refusals import Refusals
 from tests.worker.conftest import CONFIG
 
 pytestmark = pytest.mark.slow
@@ -140,7 +141,7 @@ def test_the_weight_of_a_class_is_that_given_or_one(classes, weights, form):
     if form == "one-hot":
         classes = [max(each, 0) for each in classes]
         labels = np.eye(10, dtype=np.float32)[classes]
-    found = ClassWeights(weights, "model.py").of(tf.constant(labels))
+    found = weights_of_classes(tf.constant(labels), class_weights(weights, "model.py"))
     np.testing.assert_array_equal(
         found, np.array([weights.get(each, 1.0) for each in classes], np.float32)
     )
@@ -159,7 +160,7 @@ def test_the_weight_of_a_class_is_that_given_or_one(classes, weights, form):
 )
 def test_weights_of_classes_that_are_none_are_refused(given_weights, message):
     with pytest.raises(UserError, match=message):
-        ClassWeights(given_weights, "model.py")
+        class_weights(given_weights, "model.py")
 
 
 def losses_of(loss):

@@ -1,0 +1,227 @@
+"""The engine of a worker as the rest of it knows one, in no framework's words.
+
+Owns the Protocols. What crosses them is NumPy's, but for the arrays of a batch, of a prediction
+and of a step's inputs: these are the engine's own, and nobody else looks into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from shoal.proto import shoal_pb2 as pb
+
+if TYPE_CHECKING:
+    from shoal.config.groups.event_time import EventTime
+    from shoal.data.columns import ListColumn
+    from shoal.data.reader import DataReader
+    from shoal.files.patience import Patience
+    from shoal.worker.code.module import UserModule
+    from shoal.worker.input.batch import Batch
+    from shoal.worker.input.shuffling import Shuffled
+    from shoal.worker.model.evaluation import Evaluation
+    from shoal.worker.model.learning.losses import DeclaredLosses
+    from shoal.worker.model.learning.optimizers import ServedOptimizers
+    from shoal.worker.model.model import ServedModel
+    from shoal.worker.model.refusals import Refusals
+    from shoal.worker.outputs.export_tables import ExportedTable
+    from shoal.worker.reports.progress import Progress
+    from shoal.worker.servers.pulling import Pulled
+
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+
+StepInputs = Any
+"""The values that a step computes with, as `Steps.inputs` makes them of what was pulled."""
+
+
+class InputPipeline(Protocol):
+    """Batches of one kind of data, in the engine's arrays.
+
+    features_spec, labels_spec, weights_spec: of a batch; None for what it does not have.
+    """
+
+    features_spec: Any
+    labels_spec: Any
+    weights_spec: Any
+
+    @property
+    def first_source(self) -> str:
+        """The first source, by name."""
+
+    def batches(self, records: pb.Range, shuffled: Shuffled | None = None) -> Iterator[Batch]:
+        """The batches of a range, in order; of the shuffled one, if there is one."""
+
+    def missing(self, source: str, record: int) -> list[str]:
+        """The columns that are used and have no value in a record."""
+
+
+class Ids(Protocol):
+    """The ids that a model looks up, found before the step that uses their rows.
+
+    tables: the first embedding layer of each table by the table's name, in the servers' order.
+    frozen: the tables that no layer trains.
+    """
+
+    tables: dict[str, Any]
+    frozen: set[str]
+
+    def trace(self) -> None:
+        """Find the lookups. Raises what the model raises, UserError for one that is refused."""
+
+    def check(self) -> None:
+        """Raise UserError if ids cannot be known from the features alone."""
+
+    def by_table(self, features: Any) -> list[list[Int64]]:
+        """For each table, the ids int64 [n] that each call looks up in `features`."""
+
+
+class Dense(Protocol):
+    """Dense variables of a model as one flat vector of `size`, in the order of the manifest."""
+
+    variables: list[Any]
+    manifest: list[pb.VariableSpec]
+    size: int
+
+    def read(self) -> Any:
+        """The variables' values, an array float32 [size]."""
+
+    def assign(self, flat: Float32) -> None:
+        """Set the variables."""
+
+
+class Steps(Protocol):
+    """The training step and the prediction of a model whose values were pulled."""
+
+    def inputs(self, pulled: Pulled) -> StepInputs:
+        """The inputs of the other methods, made of what was pulled."""
+
+    def train(
+        self, batch: Batch, inputs: StepInputs, change: Float32 | None
+    ) -> tuple[float, Float32, Float32, list[Float32]]:
+        """Compute a step.
+
+        change: to be added to the statistics that were pulled; None for none. Gives the loss, the
+        gradient of the dense vector, the change of the statistics, and of each table the
+        gradients of the rows that were pulled, float32 [unique, dim].
+        """
+
+    def clip(self, dense: Float32, tables: Sequence[Float32]) -> tuple[Float32, list[Float32]]:
+        """Clip the gradients of several steps, as `train` gives them."""
+
+    def predict(self, features: Any, inputs: StepInputs) -> tuple[Any, Any]:
+        """The model's outputs, and the losses of its layers, one number."""
+
+    def trace_prediction(self, features_spec: Any) -> None:
+        """Compile `predict` for batches of another spec. Raises what the model raises."""
+
+    def predictions_spec(self) -> Any:
+        """The spec of the outputs that `predict` gives."""
+
+
+class Engine(Protocol):
+    """A framework, as the rest of the worker uses it."""
+
+    def pipeline(
+        self,
+        reader: DataReader,
+        module: UserModule,
+        mode: str,
+        flag: str,
+        batch_size: int,
+        progress: Progress | None = None,
+        patience: Patience | None = None,
+        event_time: EventTime | None = None,
+    ) -> InputPipeline:
+        """The pipeline of the data that `flag` names. Raises UserError or UserCodeError."""
+
+    def ids(self, model: Any, features_spec: Any, refusals: Refusals, file: str) -> Ids:
+        """The ids of a model, not found yet. file: of the user's, for messages."""
+
+    def recording(self, refusals: Refusals) -> Any:
+        """A lookup for `shoal.layers.lookup_with`, under which a model can be built."""
+
+    def dense(self, variables: Sequence[Any]) -> Dense:
+        """Variables as one vector. Raises UserError if one is not float32."""
+
+    def losses(
+        self, loss: Any, weights: Any, file: str, refuse: Callable[[str], NoReturn]
+    ) -> DeclaredLosses:
+        """The losses that a module declares. Raises UserError if they are none."""
+
+    def clipped(self, gradients: Sequence[Any], limits: Mapping[str, float]) -> list[Any]:
+        """Gradients within an optimizer's limits, by the names of its arguments."""
+
+    def weights_of_classes(self, labels: Any, table: Sequence[float]) -> Any:
+        """The weight of each record, by its class; classes above the table have its last one."""
+
+    def steps(
+        self,
+        model: Any,
+        loss: Callable[[Any, Any, Any], Any],
+        optimizers: ServedOptimizers,
+        trainable: Any,
+        state: Any,
+        dims: dict[str, int],
+        ids: Any,
+        refusals: Refusals,
+        features_spec: Any,
+        labels_spec: Any,
+        weights_spec: Any = None,
+        *,
+        clip_at_once: bool = True,
+    ) -> Steps:
+        """The steps of a model, compiled at their first calls.
+
+        trainable, state, ids: of this engine. dims: length of a row by table. labels_spec: None
+        where nothing is trained. clip_at_once: whether the training step clips.
+        """
+
+    def evaluator(self, model: ServedModel, module: UserModule) -> Evaluation:
+        """The metrics of a module. Raises UserError if eval_metrics_fn() gives none."""
+
+    def explained(
+        self, error: BaseException | None, model: Any, module: Any, labels: Any
+    ) -> str | None:
+        """The explanation of a step's error, in the user's words; None for any other error."""
+
+    def spec_of_input(self, tensor: Any) -> Any:
+        """The spec of features that a symbolic input of a model takes."""
+
+    def activation(self, predictions: Any) -> tuple[str, str] | None:
+        """The operation that made chances of logits in a traced step, and the scope of its layer.
+
+        None if nothing did.
+        """
+
+    def scattered(self, ids: Any, rows_of: Callable[[Any], Any], dim: int) -> Any:
+        """The rows of sparse ids, with zeros where there is none; None for ids of other forms."""
+
+    def eagerly(self) -> AbstractContextManager[Any]:
+        """Compute at once in the body, also where a model is being traced."""
+
+    def seed(self, number: int) -> None:
+        """Seed the numbers that the user's code draws from the framework."""
+
+    def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
+        """The `layouts` of a model's kernels and those `elsewhere`, as migration_terms has them."""
+
+    def joined(self, parts: Sequence[Any]) -> npt.NDArray[Any] | ListColumn:
+        """An output of several batches, one after the other."""
+
+    def save(
+        self, model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
+    ) -> dict[str, dict[str, str]]:
+        """Write the form of an export that is the framework's own.
+
+        Gives, for each table whose vectors it takes, the names of its inputs. Raises UserError for
+        names that clash, and OSError.
+        """
+
+    def predict_saved(self, folder: Path, model: ServedModel, features: Any) -> Any:
+        """The outputs of what `save` wrote without such tables, for the features of a batch."""

@@ -1,0 +1,159 @@
+"""From embedding layers to ids, and from pulled rows back to embedding layers.
+
+The model is traced twice. Under `RecordLookup` each embedding call only notes its
+ids, so that the traced function returns the ids and TensorFlow prunes the rest.
+Under `RowsLookup` each call gathers from rows that were pulled for those ids. Calls
+are matched by their order, which a trace of the same model repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from shoal.config.table_options import OPTIONS
+from shoal.worker.model.refusals import Refusals
+
+
+def integer_ids(refusals: Refusals, layer: Any, ids: Any) -> tf.Tensor:
+    """The ids as an int64 tensor. Raises UserError if they are no integers."""
+    ids = tf.convert_to_tensor(ids)
+    if not ids.dtype.is_integer:
+        refusals.refuse(
+            f"embedding {layer.name!r} was called with {ids.dtype.name} ids: they must be "
+            "integers or strings; convert them in feed, and begin a keras.Sequential model "
+            "with keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
+        )
+    return tf.cast(ids, tf.int64)
+
+
+def scattered(ids: Any, rows_of: Callable[[Any], Any], dim: int) -> tf.Tensor | None:
+    """The rows of a SparseTensor's ids, of ids.shape + (dim,), and zeros where there is no id.
+
+    None for ids of any other form.
+    """
+    if not isinstance(ids, tf.SparseTensor):
+        return None
+    shape = tf.concat([ids.dense_shape, [dim]], 0)
+    rows = tf.scatter_nd(ids.indices, rows_of(ids.values), shape)
+    rows.set_shape([*ids.shape, dim])
+    return rows
+
+
+def sharing_refused(first: Any, second: Any) -> str | None:
+    """The reason why two embedding layers of one table cannot share it; None if they can."""
+    if first is second:
+        return None
+    name = first.table
+    if not (first.shares_table and second.shares_table):
+        if any(getattr(each, "of_keras_rs", None) is not None for each in (first, second)):
+            return (
+                f"two tables are named {name!r}: each TableConfig of keras_rs is one; "
+                "give them different names, or one TableConfig to all features of one layer that "
+                "share the table"
+            )
+        return (
+            f"two embedding layers are named {name!r}: a name is a table; give them different "
+            f"names, call one layer twice, or let them share it with table={name!r} in both"
+        )
+    for what in ("output_dim", "embeddings_initializer", "initial", "optimizer", "dtype"):
+        ours, theirs = (_setting(each, what) for each in (first, second))
+        if ours != theirs:
+            return f"two embedding layers share table {name!r}, but differ in {what}"
+    for what in OPTIONS:
+        if getattr(first, what, None) != getattr(second, what, None):
+            return f"two embedding layers share table {name!r}, but differ in {what}"
+    return None
+
+
+def _setting(layer: Any, what: str) -> Any:
+    """An argument of a layer, as its configuration has it; its dtype is that of its variables."""
+    if what == "dtype":
+        return layer.variable_dtype
+    with tf.init_scope():  # in a graph, an optimizer cannot tell its rate
+        value = layer.get_config()[what]
+    if what == "optimizer" and value is not None:
+        # Keras numbers the names of optimizers that nobody named.
+        value = value | {"config": {k: v for k, v in value["config"].items() if k != "name"}}
+    return value
+
+
+def wrapped(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
+    """Which of the ids, which were uint64, does not fit int64, in words; None if all do."""
+    if not ids.size or ids.min() >= 0:
+        return None
+    wrong = ids[ids < 0].view(np.uint64)[0]
+    return (
+        f"embedding {layer.name!r} was given the id {wrong}: ids are int64, up to "
+        f"{np.iinfo(np.int64).max}; map larger ones in feed"
+    )
+
+
+@dataclass
+class RecordLookup:
+    """Notes which layer was called with which ids; the rows it gives are zeros.
+
+    unsigned: of each call, whether its ids were uint64.
+    """
+
+    refusals: Refusals
+    layers: list[Any] = field(default_factory=list)
+    ids: list[tf.Tensor] = field(default_factory=list)
+    rows: list[tf.Tensor] = field(default_factory=list)
+    unsigned: list[bool] = field(default_factory=list)
+
+    def __call__(self, layer: Any, ids: Any) -> tf.Tensor:
+        """Note a call; zeros of the rows' shape."""
+        self.unsigned.append(tf.convert_to_tensor(ids).dtype == tf.uint64)
+        ids = integer_ids(self.refusals, layer, ids)
+        self.layers.append(layer)
+        self.ids.append(tf.reshape(ids, [-1]))
+        zeros = tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0), layer.compute_dtype)
+        # The identity is a tensor of this call alone, by which what is computed from it is found.
+        self.rows.append(tf.identity(zeros))
+        return self.rows[-1]
+
+
+@dataclass
+class RowsLookup:
+    """Gives each call its rows.
+
+    tables: name -> position in `rows`.
+    rows: one a table, float32 [unique, dim].
+    inverses: one a call, int32 [ids], positions in the table's rows.
+    layers: the name of the table of each call.
+    """
+
+    refusals: Refusals
+    tables: dict[str, int]
+    rows: Sequence[tf.Tensor]
+    inverses: Sequence[tf.Tensor]
+    layers: Sequence[str]
+    ids: list[tf.Tensor] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    _calls: int = 0
+
+    def __call__(self, layer: Any, ids: Any) -> tf.Tensor:
+        """The rows of the next call in order. Raises UserError if it is another layer's."""
+        call = self._calls
+        self._calls += 1
+        if call >= len(self.layers) or self.layers[call] != layer.table:
+            self.refusals.refuse(
+                f"embedding {layer.name!r} was called in another order in the training step "
+                "than when the ids were traced: a model must call its embedding layers alike "
+                "whether training or not"
+            )
+        ids = integer_ids(self.refusals, layer, ids)
+        self.ids.append(ids)
+        self.names.append(layer.name)
+        rows = tf.gather(self.rows[self.tables[layer.table]], self.inverses[call])
+        shaped = tf.reshape(rows, tf.concat([tf.shape(ids), [layer.output_dim]], 0))
+        shaped.set_shape([*ids.shape, layer.output_dim])
+        if not layer.trainable:
+            shaped = tf.stop_gradient(shaped)
+        return tf.cast(shaped, layer.compute_dtype)
