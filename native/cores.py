@@ -1,4 +1,4 @@
-"""The cores that this process may use."""
+"""The cores that this process may use, and what else runs on them can be known."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ ROOT = Path("/")
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Cores that this process may run on, less where its container may use fewer; at least 1.
+    """The cores of the machine, if this process may use them all; else 1.
 
-    A part of a core does not count. root: of the files of cgroups, for tests.
+    Where its affinity or its container's quota leaves it a part of them, the system tells how
+    many threads run on all of them, and not how many on that part. root: of the files of cgroups,
+    for tests.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    quotas = [quota for folder in _groups(root) if (quota := _quota(folder)) is not None]
-    return max(1, int(min([float(cores), *quotas])))
+    quotas = (_quota(folder) for folder in _groups(root))
+    whole = cores == os.cpu_count() and all(quota is None or quota >= cores for quota in quotas)
+    return cores if whole else 1
 
 
 def _groups(root: Path) -> list[Path]:
     """The folders of this process's control groups, and of those around them."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         lines = []
     found = []
     for line in lines:

@@ -2,13 +2,14 @@
  *
  * A piece of work is cut into parts, and whoever takes part in it takes the next one until there is
  * none left. So a helper that is woken late, or finds no free core, costs nothing: the others do its
- * parts. One piece at a time has helpers; who finds them taken works alone. They are started where
+ * parts; one that loses its core is waited for, for a part. One piece at a time has helpers; who finds them taken works alone. They are started where
  * first needed, never before a fork, and wait for the next piece from then on.
  */
 #ifndef SHOAL_CREW_H
 #define SHOAL_CREW_H
 
 #include <fcntl.h>
+#include <fenv.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,6 +26,7 @@ typedef struct {
     void *piece;
     int places; /* for how many more helpers */
     int inside; /* helpers at work */
+    fenv_t environment; /* of the thread that has the piece: its rounding */
 } shoal_job;
 
 /* The job and the threads are under the lock. */
@@ -61,6 +63,7 @@ static void *shoal_help(void *given) {
         job->places--;
         job->inside++;
         pthread_mutex_unlock(&crew->lock);
+        fesetenv(&job->environment);
         job->work(job->piece, 1);
         pthread_mutex_lock(&crew->lock);
         if (--job->inside == 0) pthread_cond_signal(&crew->over);
@@ -118,7 +121,8 @@ static int shoal_spare_cores(shoal_crew *crew) {
 /* Has a piece of work done by this thread and up to so many helpers; returns when it is. */
 static void shoal_do_together(shoal_crew *crew, int helpers, void (*work)(void *piece, int helping),
                               void *piece) {
-    shoal_job job = {work, piece, helpers, 0};
+    shoal_job job = {work, piece, helpers, 0, {0}};
+    fegetenv(&job.environment);
     pthread_mutex_lock(&crew->lock);
     const int taken = crew->job != NULL;
     if (!taken) {

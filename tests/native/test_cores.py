@@ -10,6 +10,7 @@ from shoal.native.cores import usable_cores
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
     """Write the files of a machine with 8 cores, by path."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
 
     def write(**files):
@@ -26,25 +27,30 @@ def test_without_groups_all_cores_count(machine):
     assert usable_cores(machine()) == 8
 
 
+def test_a_process_that_may_run_on_some_cores_has_no_other(machine, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2, 3}, raising=False)
+    assert usable_cores(machine()) == 1
+
+
 @pytest.mark.parametrize(
     ("files", "cores"),
     [
         ({"cpu.max": "max 100000"}, 8),
-        ({"cpu.max": "350000 100000"}, 3),
+        ({"cpu.max": "350000 100000"}, 1),
         ({"cpu.max": "50000 100000"}, 1),
         ({"cpu.max": "2000000 100000"}, 8),
-        ({"a/b/cpu.max": "300000 100000"}, 3),
-        ({"a/cpu.max": "200000 100000", "a/b/cpu.max": "300000 100000"}, 2),
+        ({"a/b/cpu.max": "300000 100000"}, 1),
+        ({"a/cpu.max": "200000 100000", "a/b/cpu.max": "900000 100000"}, 1),
         ({"a/c/cpu.max": "200000 100000"}, 8),
         ({"cpu.max": "nonsense"}, 8),
     ],
 )
-def test_the_least_quota_of_the_groups_around_a_process_counts(machine, files, cores):
+def test_a_quota_of_a_group_around_a_process_leaves_it_one_core(machine, files, cores):
     groups = {f"sys/fs/cgroup/{path}": text for path, text in files.items()}
     assert usable_cores(machine(**{"proc/self/cgroup": "0::/a/b"}, **groups)) == cores
 
 
-@pytest.mark.parametrize(("quota", "cores"), [("250000", 2), ("-1", 8)])
+@pytest.mark.parametrize(("quota", "cores"), [("250000", 1), ("-1", 8)])
 def test_so_do_those_of_the_first_version(machine, quota, cores):
     group = "sys/fs/cgroup/cpu,cpuacct/a"
     root = machine(
