@@ -174,9 +174,8 @@ class MasterService:
 
         def offer(job: Job, now: float) -> pb.OfferGradientReply:
             admitted = event(job, now)
-            return pb.OfferGradientReply(
-                admitted=admitted, next=job.updates.join_ahead(gradient.worker) or 0
-            )
+            ahead = job.updates.join_ahead(gradient.worker) if request.ready else None
+            return pb.OfferGradientReply(admitted=admitted, next=ahead or 0)
 
         return self._job.answer(offer)
 

@@ -222,6 +222,8 @@ class OptimizerSpec:
         if defaults.get("torch") and defaults.get("centered"):
             raise ValueError(f"optimizer {self.kind!r}: torch's form has no centered")
         self._check_divisor(defaults)
+        if not defaults.get("torch", True):
+            del defaults["torch"]  # as checkpoints have it from before there was such a form
         object.__setattr__(self, "hyperparameters", defaults)
 
     def _check_divisor(self, given: Mapping[str, Hyperparameter]) -> None:

@@ -1292,20 +1292,22 @@ class JoinUpdateReply(_message.Message):
     def __init__(self, joined: bool = ..., update: _Optional[int] = ...) -> None: ...
 
 class OfferGradientRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "number", "update", "task", "records_done")
+    __slots__ = ("worker", "incarnation", "number", "update", "task", "records_done", "ready")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     RECORDS_DONE_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     number: int
     update: int
     task: int
     records_done: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., number: _Optional[int] = ..., update: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ...) -> None: ...
+    ready: bool
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., number: _Optional[int] = ..., update: _Optional[int] = ..., task: _Optional[int] = ..., records_done: _Optional[int] = ..., ready: bool = ...) -> None: ...
 
 class OfferGradientReply(_message.Message):
     __slots__ = ("admitted", "next")

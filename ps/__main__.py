@@ -195,7 +195,7 @@ def main(
             if server.draining.is_set():
                 drain_request = pb.DrainRequest(server=index, incarnation=incarnation)
                 # A master that is not ready for long must not use up the time to end.
-                to_master = connect(MASTER_SECONDS, until_ready=False)
+                to_master = connect(min(MASTER_SECONDS, grace / 2), until_ready=False)
                 drain(server, drain_request, to_master, grace)
         else:
             click.echo(here)

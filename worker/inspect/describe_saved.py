@@ -81,11 +81,10 @@ def predict(config: JobConfig, folder: Path, root: str, number: int, records: in
     records: how many, of the first of --training-data; fewer if there are not so many. They are
     fed as for an evaluation, in which nothing is shuffled. Raises UserError, UserCodeError.
     """
-    import keras
-
     from shoal.checkpoints.folders import Checkpoint
     from shoal.checkpoints.formats.manifests import CheckpointError
     from shoal.files.storage import open_storage
+    from shoal.worker.model.learning.outputs import leaves
 
     config = replace(config, validation_data=config.training_data)
     try:
@@ -101,7 +100,7 @@ def predict(config: JobConfig, folder: Path, root: str, number: int, records: in
     servers.read()
     rows = []
     for each in features:
-        parts = keras.tree.flatten(model.predict_batch(each))
+        parts = leaves(model.predict_batch(each))
         flat = [np.asarray(part, np.float64) for part in parts]
         rows.append(np.concatenate([part.reshape(len(part), -1) for part in flat], axis=1))
     np.save(folder / "predictions.npy", np.concatenate(rows)[:records])

@@ -20,6 +20,7 @@ from shoal.worker.code.module import user_code
 from shoal.worker.engines import chosen_engine
 from shoal.worker.model.embeddings.initial_rows import initializer_spec
 from shoal.worker.model.embeddings.keras_embeddings import vocabulary
+from shoal.worker.model.learning.outputs import leaves
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
@@ -109,7 +110,7 @@ def _compare(found: Any, expected: Any, what: str, file: str) -> None:
 
 
 def _same(found: Any, expected: Any) -> bool:
-    ours, theirs = keras.tree.flatten(found), keras.tree.flatten(expected)
+    ours, theirs = leaves(found), leaves(expected)
     return len(ours) == len(theirs) and all(
         a.shape == b.shape and np.allclose(a, b, TOLERANCE, TOLERANCE, equal_nan=True)
         for a, b in zip(ours, theirs, strict=True)

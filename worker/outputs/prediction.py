@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import keras
 import ml_dtypes
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from shoal.files.patience import Patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines import chosen_engine
+from shoal.worker.model.learning.outputs import leaves
 from shoal.worker.outputs.prediction_output import write_part
 
 OWN_COLUMNS = ("source", "record")
@@ -134,7 +134,7 @@ class _Processor:
         """All batches of a task, in order."""
         start = task.start
         for output in outputs:
-            end = start + int(keras.tree.flatten(output)[0].shape[0])
+            end = start + int(leaves(output)[0].shape[0])
             position = task.position + start - task.start
             records = PredictedRecords(task.source, start, end, position)
             arguments = (records,) if self._takes_records else ()
@@ -163,12 +163,12 @@ def _columns(outputs: list[Any]) -> dict[str, Any]:
         return {"prediction": pa.array([], pa.float32())}
     first = outputs[0]
     if isinstance(first, dict):
-        names = sorted(first)  # as keras.tree takes them
+        names = sorted(first)  # as `leaves` takes them
     elif isinstance(first, list | tuple):
         names = [f"prediction_{i}" for i in range(len(first))]
     else:
         names = ["prediction"]
-    flat = [keras.tree.flatten(output) for output in outputs]
+    flat = [leaves(output) for output in outputs]
     if len(flat[0]) != len(names):
         raise UserError("predictions nested deeper than one dict, list or tuple cannot be written")
     if taken := [name for name in names if name in OWN_COLUMNS]:

@@ -10,7 +10,7 @@ an update is the master's to say (master/job/updates.py); averaging them is the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 
 from shoal.proto import methods
@@ -51,6 +51,7 @@ class SynchronousTraining:
         self._progress = progress
         self._tasks = tasks
         self._next = 0  # the update to compute for, as the master said ahead; 0: ask
+        self._read = 0  # batches of the task, by the thread that reads ahead
 
     def run(self, task: pb.Task) -> pb.Task:
         """Train on a task, and return it; every gradient is admitted then.
@@ -61,30 +62,49 @@ class SynchronousTraining:
         self._next = 0  # that time may be over: tasks of other kinds may have come between
         with (
             self._progress.training(),
-            closing(read_ahead(self._tasks.batches(task), self._progress)) as batches,
+            closing(
+                read_ahead(self._counted(self._tasks.batches(task)), self._progress)
+            ) as batches,
         ):
             self._train(batches, task)
         return task
 
+    def _counted(self, batches: Iterator[Batch]) -> Generator[Batch, None, None]:
+        self._read = 0
+        try:
+            for batch in batches:
+                self._read += 1
+                yield batch
+        finally:
+            if isinstance(batches, Generator):
+                batches.close()
+
     def _train(self, batches: Iterator[Batch], task: pb.Task) -> None:
+        taken = 0
         while group := list(itertools.islice(batches, self._model.accumulated)):
+            taken += len(group)
             while not self._progress.interrupted:
-                if self._given(group, task):
+                if self._given(group, task, taken):
                     break
             else:
                 return
 
-    def _given(self, group: Sequence[Batch], task: pb.Task) -> bool:
-        """Compute the gradient of some batches; whether it was admitted to an update."""
+    def _given(self, group: Sequence[Batch], task: pb.Task, taken: int) -> bool:
+        """Compute the gradient of some batches; whether it was admitted to an update.
+
+        taken: batches of the task until now, with these.
+        """
         ahead, self._next = self._next, 0
         update = ahead or self._join()
         if update is None:
             return False
-        self._model.wait_for(update - 1)
+        self._model.wait_for(ahead - 1 if ahead else 0)
         prepared = (prepare(self._model, batch, self._progress) for batch in group)
         first = next(prepared)
-        if min(first.pulled.updates) < update - 1:
+        pulled = min(first.pulled.updates)
+        if ahead and pulled < ahead - 1:
             return False  # it may lack a gradient, which the master then wants of this worker
+        update = max(update, pulled + 1)  # where others have gone on meanwhile
         batches = itertools.chain([first], prepared)
         (step,) = steps(self._model, batches, task, self._progress)
         if step.push.left_out:
@@ -100,6 +120,8 @@ class SynchronousTraining:
             update=update,
             task=task.id,
             records_done=step.records_done,
+            # Nobody is to wait for one that has to read first.
+            ready=self._read >= taken + self._model.accumulated,
         )
         with self._progress.stage("push"):
             reply = self._master.call(methods.OFFER_GRADIENT, request)

@@ -250,6 +250,7 @@ class Checkpoints:
         )
         moved = self._moves.wants_checkpoint
         drains = self.drains.wanted and not self._moves.departures.serving(self._members)
+        drains = drains and now >= self._asked_after
         return due or asked or self._wanted or moved or drains
 
     def moves_had_their_turn(self) -> None:
@@ -281,7 +282,7 @@ class Checkpoints:
         self._taken_at = now
         self._moves.unsaved = False
         self._keep(taken)
-        self.drains.ended(f"all that it has acknowledged is in checkpoint {taken.number}")
+        self.drains.taken(f"all that it has acknowledged is in checkpoint {taken.number}")
         if self._mark:
             self.kept.best, self._mark = taken.number, False
         if surplus := self.kept.surplus():
@@ -324,7 +325,7 @@ class Checkpoints:
         self._asked_after = now + RETRY_SECONDS
         self.failures += 1
         self.last_failure = reason
-        self.drains.ended(f"the checkpoint could not be taken: {reason}")
+        self.drains.failed()
         newest = f"number {self.kept.newest}" if self.kept.all else "none"
         self._record.note(
             now, f"warning: a checkpoint could not be taken: {reason}; the newest is {newest}"

@@ -63,7 +63,12 @@ class Drains:
         self._covered, self._asked = self._covered | self._asked, set()
 
     @uses_heard
-    def ended(self, outcome: str) -> None:
-        """The checkpoint that was begun has been taken, or could not be."""
+    def taken(self, outcome: str) -> None:
+        """The checkpoint that was begun has been taken."""
         self._outcomes |= dict.fromkeys(self._covered, outcome)
         self._covered = set()
+
+    @uses_heard
+    def failed(self) -> None:
+        """The checkpoint that was begun could not be taken: another one may be, while they wait."""
+        self._asked, self._covered = self._asked | self._covered, set()

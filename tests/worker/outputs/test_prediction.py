@@ -1,6 +1,7 @@
 """Predictions in files and with the user's processor: each record's own, once."""
 
 import json
+from collections import OrderedDict
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from shoal.worker.code.module import load_module
 from shoal.worker.engines.tensorflow.input.feed import InputPipeline
 from shoal.worker.input.data import open_reader
 from shoal.worker.input.modes import PREDICTION
-from shoal.worker.outputs.prediction import PredictedRecords, PredictionWriter
+from shoal.worker.outputs.prediction import PredictedRecords, PredictionWriter, _columns
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from tests.worker.conftest import MODULE
 from tests.worker.storage import patience
@@ -253,3 +254,10 @@ def test_an_exception_in_commit_is_the_users(writer, output):
     made = writer(text.replace("self.calls.append(records)", "raise OSError('no database')"))
     with pytest.raises(UserCodeError, match=r"commit\(\) of model.py raised OSError: no database"):
         made.write(pb.Range(source="s", start=0, end=1), 0, [tf.zeros(1)])
+
+
+def test_the_columns_of_an_ordered_dict_are_its_own():
+    outputs = OrderedDict(b=tf.constant([1.0, 2.0]), a=tf.constant([3.0, 4.0]))
+    columns = _columns([outputs, outputs])
+    found = {name: column.to_pylist() for name, column in columns.items()}
+    assert found == {"a": [3.0, 4.0] * 2, "b": [1.0, 2.0] * 2}

@@ -223,6 +223,17 @@ def in_thread(worker, task, count):
     return thread
 
 
+def held_when_read(worker, count, monkeypatch):
+    """Have a worker hold gradients once so many batches are read."""
+    hold = worker._model.servers.hold
+
+    def held(push):
+        until("all batches are read", lambda: worker._read == count)
+        return hold(push)
+
+    monkeypatch.setattr(worker._model.servers, "hold", held)
+
+
 def calls_of(worker):
     """The methods that a worker calls at the master from now on."""
     called, call = [], worker._master.call
@@ -277,6 +288,8 @@ def test_workers_join_the_next_update_as_they_give_a_gradient_and_wait_at_the_se
     monkeypatch.setattr(pulls, "UPDATE_SECONDS", PATIENCE)
     job, made, workers, tasks = race(grads_to_wait=2)
     workers[0].go_on.set()
+    for worker in workers:
+        held_when_read(worker, 4, monkeypatch)
     called = [calls_of(worker) for worker in workers]
     threads = [in_thread(*each, 4) for each in zip(workers, tasks, strict=True)]
     for thread in threads:
@@ -285,6 +298,37 @@ def test_workers_join_the_next_update_as_they_give_a_gradient_and_wait_at_the_se
     assert [each.count(methods.OFFER_GRADIENT) for each in called] == [4, 4]
     assert job.updates.counts.updates == 4
     until("all updates", lambda: [server.model.version for server in made.servers] == [4, 4])
+
+
+def test_a_worker_that_has_to_read_first_joins_no_update_ahead(race, monkeypatch):
+    job, _, (_, fast), tasks = race(grads_to_wait=1)
+    called, reads = calls_of(fast), threading.Event()
+
+    def slowly():
+        yield from batched(batches(1))
+        assert reads.wait(PATIENCE)
+        yield from batched(batches(2))[1:]
+
+    fast._tasks = GivenTasks()
+    fast._tasks.batches = lambda _: slowly()
+    thread = threading.Thread(target=fast.run, args=(tasks[1],))
+    thread.start()
+    until("its first update", lambda: job.updates.idle and job.updates.counts.updates == 1)
+    assert job.updates.quiet
+    reads.set()
+    thread.join(PATIENCE)
+    assert called.count(methods.JOIN_UPDATE) >= 2
+    assert job.updates.counts.gradients == 2
+
+
+def test_after_a_resumption_servers_may_lack_the_last_updates_that_were_decided(race):
+    job, made, (_, fast), tasks = race(grads_to_wait=1)
+    job.updates._open = 10
+    job.updates.resumed()
+    in_thread(fast, tasks[1], 2).join(PATIENCE)
+    until("the updates", lambda: job.updates.idle)
+    assert [server.model.version for server in made.servers] == [2, 2]
+    assert job.updates.made == 11
 
 
 def test_a_worker_that_waits_at_the_servers_gives_the_gradient_of_one_that_died(race, monkeypatch):

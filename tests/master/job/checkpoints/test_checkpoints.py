@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from shoal.master.job.checkpoints.checkpoints import RETRY_SECONDS
 from shoal.master.job.events import (
     CheckpointBegun,
     CheckpointFailed,
@@ -320,16 +321,20 @@ def test_a_server_that_is_told_to_end_waits_for_a_checkpoint_that_begins_after_i
         job.server_draining(ServerId(0), 1, 7.0)  # never started
 
 
-def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
-    job = begun(TRAINING, checkpoint_seconds=30.0)
+def test_a_server_that_is_told_to_end_waits_for_another_checkpoint_where_one_fails():
+    job = begun(TRAINING, checkpoint_seconds=3600.0)
     assert job.server_draining(ServerId(0), 0, 2.0).outcome is None
     assert orders(job) == [TakeCheckpoint()]
-    job.on(CheckpointFailed("no space", False), 3.0)
-    assert (
-        job.server_draining(ServerId(0), 0, 4.0).outcome
-        == "the checkpoint could not be taken: no space"
-    )
+    job.on(CheckpointFailed("a server is away", False), 3.0)
+    assert job.server_draining(ServerId(0), 0, 4.0).outcome is None
     assert orders(job) == []
+    assert job.server_draining(ServerId(0), 0, 3.0 + RETRY_SECONDS).outcome is None
+    assert orders(job) == [TakeCheckpoint()]
+    job.on(CheckpointTaken(taken(1), False), 9.0)
+    assert "in checkpoint 1" in job.server_draining(ServerId(0), 0, 10.0).outcome
+
+
+def test_a_server_that_is_told_to_end_does_not_wait_in_vain():
     without = begun(TRAINING, checkpoint_seconds=0.0)
     assert "takes no checkpoints" in without.server_draining(ServerId(0), 0, 2.0).outcome
     without.on(JobStopped("enough"), 3.0)
