@@ -129,7 +129,7 @@ class Lifecycle:
         if (planning := self._planning) is not None:
             # A complete plan waits for its place, which is the same where a log is done again.
             ours = planning.table == position and not planning.complete
-            return planning.bounds(most) if ours else most
+            return planning.bounds(self._caps.near(position), most) if ours else most
         if near:
             return self._caps.near(position)
         if (plan := self._plan) is not None and plan.eviction and plan.table == position:

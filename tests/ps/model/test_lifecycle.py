@@ -1,6 +1,7 @@
 """Rows that expire and tables with a cap: what is there after each push, and after each restore."""
 
 import collections
+import json
 import random
 import threading
 
@@ -241,6 +242,36 @@ def test_a_large_table_that_grows_fast_has_its_slices_sooner_and_keeps_its_cap(i
     # Of 5,000 that are of one step, no fewer go than have to, but may be a 16th more.
     newest = cap * (8 if new <= 200 else 7) // 10
     assert server.rows() >= set(range(first - newest, first))
+
+
+@pytest.mark.parametrize("left", [31_001, 15_000], ids=["all its rows", "half of them"])
+def test_slots_that_leave_while_a_plan_is_made_take_their_part_of_the_cap(in_slices, left):
+    """After each push, also of a server that goes on from its state."""
+    server, restored = Server(max_rows=32_000), Server(max_rows=32_000)
+    server.push(np.arange(31_001))
+    lifecycle = server.model.lifecycle
+    assert lifecycle.state()["planning"] is not None
+    lifecycle.suspend(True)
+    lifecycle.own(8_192)
+    server.table.remove(np.arange(left, 31_001))
+    lifecycle.suspend(False)
+    server.model.settle(lambda step, frame: server.logged.append((step, frame)))
+    restored.model.lifecycle.own(8_192)
+    for ids, values, slots, steps, uses in server.table.export():
+        restored.table.assign(ids, values, versions=steps, use_counts=uses, slots=slots)
+    restored.model.moments.reach(server.model.step)
+    saved = json.loads(json.dumps(lifecycle.state()))
+    restored.model.lifecycle.restore(saved, server.model.step)
+    for first in range(10**5, 10**5 + 40_000, 50):
+        before = in_slices.copy()
+        for each in (server, restored):
+            each.push(np.arange(first, first + 50))
+        assert len(server.table) <= 16_000
+        assert server.rows() == restored.rows()
+        if left < 16_000:
+            # The room that is left is that of the smaller cap.
+            assert in_slices["look"] - before["look"] <= 2 * (2 + 64 * 51 // 450)
+    assert server.model.lifecycle.removed[0].evicted > 20_000
 
 
 def test_counted_ids_have_a_cap_of_four_times_as_many():
