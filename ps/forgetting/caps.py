@@ -7,11 +7,15 @@ there, so that it is complete when there is no more room.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from shoal.native.rowstore import RowStore
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import SLOTS
 from shoal.ps.forgetting import planning
+
+if TYPE_CHECKING:
+    from shoal.checkpoints.formats.schema import CapState
 
 FREE = 10
 """The part of a cap that a sweep makes free."""
@@ -45,6 +49,19 @@ class Caps:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._max_rows)
+
+    def state(self) -> list[CapState]:
+        """The caps by which sweeps are planned, for `same`."""
+        return [{"table": at, "max_rows": most} for at, most in self._max_rows.items()]
+
+    def same(self, position: int, saved: Sequence[CapState] | None) -> bool:
+        """True if a table has the cap that it had where `saved` is the state of another server.
+
+        None: of a version of shoal that did not save it; then any cap is.
+        """
+        of = None if saved is None else {each["table"]: each["max_rows"] for each in saved}
+        most = self._max_rows.get(position)
+        return most is not None and (of is None or of.get(position) == most)
 
     def own(self, slots: int) -> None:
         """The tables are of so many of the routing slots."""

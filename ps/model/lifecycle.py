@@ -395,6 +395,7 @@ class Lifecycle:
             "part": self._part,
             "next": self._next,
             "planning": None if self._planning is None else self._planning.state(),
+            "caps": self._caps.state(),
             "owing": self._owing,
             "removed": [
                 {"expired": each.expired, "evicted": each.evicted, "counts": each.counts}
@@ -403,17 +404,22 @@ class Lifecycle:
         }
 
     def restore(self, saved: LifecycleState, step: int) -> None:
-        """Go on from what `state` gave, of a server with the same rows. step: its last one."""
+        """Go on from what `state` gave, of a server with the same rows. step: its last one.
+
+        But for a sweep for a cap that is another one now.
+        """
         self.clock.restore(saved["clock"])
-        if saved["plan"] is not None:
-            self._plan, self._part = sweep_plan(saved["plan"]), saved["part"]
+        caps = saved.get("caps")
+        plan = None if saved["plan"] is None else sweep_plan(saved["plan"])
+        if plan is not None and (not plan.eviction or self._caps.same(plan.table, caps)):
+            self._plan, self._part = plan, saved["part"]
             self._next = saved.get("next", 0)
         spans = {each["table"]: each["span"] for each in saved["clock"]["lines"]}
         lines = {position: line.span for position, line in self.clock.lines.items()}
         if (planning := saved.get("planning")) is not None:
             at = planning["table"]
             same = at in lines and lines[at] == spans[at]
-            if at in self._caps if planning.get("excess") else same:
+            if self._caps.same(at, caps) if planning.get("excess") else same:
                 self._planning = Planning.restored(planning, self._tables[at])
         self._owing = saved["owing"]
         self._tell()

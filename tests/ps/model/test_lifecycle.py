@@ -244,6 +244,15 @@ def test_a_large_table_that_grows_fast_has_its_slices_sooner_and_keeps_its_cap(i
     assert server.rows() >= set(range(first - newest, first))
 
 
+def go_on(restored, server):
+    """From the rows and the state of a server."""
+    for ids, values, slots, steps, uses in server.table.export():
+        restored.table.assign(ids, values, versions=steps, use_counts=uses, slots=slots)
+    restored.model.moments.reach(server.model.step)
+    saved = json.loads(json.dumps(server.model.lifecycle.state()))
+    restored.model.lifecycle.restore(saved, server.model.step)
+
+
 @pytest.mark.parametrize("left", [31_001, 15_000], ids=["all its rows", "half of them"])
 def test_slots_that_leave_while_a_plan_is_made_take_their_part_of_the_cap(in_slices, left):
     """After each push, also of a server that goes on from its state."""
@@ -257,11 +266,7 @@ def test_slots_that_leave_while_a_plan_is_made_take_their_part_of_the_cap(in_sli
     lifecycle.suspend(False)
     server.model.settle(lambda step, frame: server.logged.append((step, frame)))
     restored.model.lifecycle.own(8_192)
-    for ids, values, slots, steps, uses in server.table.export():
-        restored.table.assign(ids, values, versions=steps, use_counts=uses, slots=slots)
-    restored.model.moments.reach(server.model.step)
-    saved = json.loads(json.dumps(lifecycle.state()))
-    restored.model.lifecycle.restore(saved, server.model.step)
+    go_on(restored, server)
     for first in range(10**5, 10**5 + 40_000, 50):
         before = in_slices.copy()
         for each in (server, restored):
@@ -272,6 +277,32 @@ def test_slots_that_leave_while_a_plan_is_made_take_their_part_of_the_cap(in_sli
             # The room that is left is that of the smaller cap.
             assert in_slices["look"] - before["look"] <= 2 * (2 + 64 * 51 // 450)
     assert server.model.lifecycle.removed[0].evicted > 20_000
+
+
+@pytest.mark.parametrize("pushes", [1, 2 * 32 * EVERY + 2], ids=["planned", "carried out"])
+@pytest.mark.parametrize(("most", "goes"), [(64_000, 0), (32_000, 3_000), (16_000, 14_000)])
+def test_a_sweep_is_not_gone_on_with_if_the_cap_is_another_one(in_slices, pushes, most, goes):
+    server, resumed = Server(max_rows=32_000), Server(max_rows=most)
+    server.push(np.arange(31_001))
+    for _ in range(pushes):
+        server.push([0])
+    state = server.model.lifecycle.state()
+    assert [state["planning"] is None, state["plan"] is None] == [pushes > 1, pushes == 1]
+    gone = server.model.lifecycle.removed[0].evicted
+    go_on(resumed, server)
+    resumed.model.settle(lambda step, frame: None)
+    for _ in range(1_100):
+        resumed.push([0])
+        if most == 32_000:
+            server.push([0])
+    evicted = resumed.model.lifecycle.removed[0].evicted
+    if goes:
+        assert evicted >= goes
+        assert len(resumed.table) <= most
+    else:
+        assert evicted == gone
+    if most == 32_000:
+        assert resumed.rows() == server.rows()
 
 
 def test_counted_ids_have_a_cap_of_four_times_as_many():
