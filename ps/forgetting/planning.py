@@ -43,16 +43,6 @@ def slices_of(store: RowStore) -> int:
     return max(1, -(-(len(store) + store.counting) // SLICE))
 
 
-def on_the_way(began: int, near: int, most: int, done: int, of: int) -> int:
-    """The number from which on more than so much of a plan is due, so that all is at `most`.
-
-    began: how many there were when it began. Where slots came or went since, or few were there,
-    that says nothing of the room that is left: then it is due from `near` on.
-    """
-    start = began if near <= began <= most else near
-    return start + (most - start) * done // of
-
-
 class Planning:
     """The plan of one table's sweep, as of its beginning.
 
@@ -104,17 +94,10 @@ class Planning:
         """True if no slice is left."""
         return self._done == 2 * self._slices
 
-    def bounds(self, near: tuple[int, int], most: tuple[int, int]) -> tuple[int, int]:
-        """The rows and the counted ids at more of which the next slice is due at once.
-
-        near: from which on the plan goes along with them. most: that there may be, by which it is
-        complete.
-        """
-        rows, counts = (
-            on_the_way(there, *ends, self._done, 2 * self._slices)
-            for there, *ends in zip(reversed(self._there), near, most, strict=True)
-        )
-        return rows, counts
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The slices that are done, and of how many."""
+        return self._done, 2 * self._slices
 
     def look(self) -> None:
         """Look at the next slice."""

@@ -23,7 +23,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.wire import frames
 from shoal.ps.forgetting import planning as plans
 from shoal.ps.forgetting import sweeps
-from shoal.ps.forgetting.caps import Caps
+from shoal.ps.forgetting.caps import Began, Caps, began_of
 from shoal.ps.forgetting.clock import SECOND, EventClock
 from shoal.ps.forgetting.compaction import Compactor
 from shoal.ps.forgetting.planning import Planning
@@ -79,6 +79,7 @@ class Lifecycle:
         self._part = 0  # of the plan, the next one
         self._next = 0  # the step behind which that is due
         self._planning: Planning | None = None
+        self._began: Began = {}  # that, or the plan that was made at once
         self._owing = False  # the last step is a push of a log, after which a part may be due
         self._candidates: Candidates | None = None
         self._compactor = Compactor()
@@ -125,16 +126,24 @@ class Lifecycle:
 
         near: behind a push. Otherwise as well before the next one.
         """
-        most = self._caps.most(position)
+        caps, began = self._caps, self._began
         if (planning := self._planning) is not None:
-            # A complete plan waits for its place, which is the same where a log is done again.
-            ours = planning.table == position and not planning.complete
-            return planning.bounds(self._caps.near(position), most) if ours else most
+            # Once it is complete they stay: it waits for a place that is the same where a log is
+            # done again.
+            done, of = planning.progress
+            if planning.table == position and planning.excess is not None:
+                return caps.planning(position, began, done, of)
+            return caps.waiting(position, began, done, 2 * of)
+        if (plan := self._plan) is None:
+            return caps.near(position) if near else caps.most(position)
+        if not plan.eviction or plan.table != position:
+            bounds = caps.waiting(position, began, plan.parts + self._part, 2 * plan.parts)
+        else:
+            bounds = caps.during(plan, self._part)
         if near:
-            return self._caps.near(position)
-        if (plan := self._plan) is not None and plan.eviction and plan.table == position:
-            return self._caps.during(plan, self._part)
-        return most
+            rows, counts = map(min, bounds, caps.near(position))
+            return rows, counts
+        return bounds
 
     def _over(self, *, near: bool = False) -> int | None:
         """The first table that has more than its bounds."""
@@ -278,6 +287,10 @@ class Lifecycle:
         self._tell()
 
     def _begin(self, plan: pb.SweepPlan | None, candidates: Candidates | None = None) -> None:
+        if plan is None:
+            self._began = {}
+        elif not self._began:
+            self._began = self._caps.numbers()
         self._plan, self._part, self._candidates, self._next = plan, 0, candidates, 0
 
     def _note(self, step: int, rows: Int64, counts: Int64) -> None:
@@ -300,9 +313,7 @@ class Lifecycle:
     def _begin_next(self, record: Record) -> None:
         """Begin the next sweep that is due, if there is one, or its plan."""
         expiring = self._expiring()
-        position = self._over() if expiring is None else expiring
-        if position is None:
-            position = self._over(near=True)
+        position = self._caps.fullest() if expiring is None else expiring
         if position is None:
             return
         table, step = self._tables[position], self._moments.step
@@ -347,6 +358,7 @@ class Lifecycle:
     def _begin_planning(self, begun: pb.SweepPlan, *, at_once: bool) -> None:
         """Begin a plan. at_once: as `Planning`."""
         table, step = self._tables[begun.table], begun.step
+        self._began = self._caps.numbers()
         if begun.eviction:
             # A push that comes has a later step.
             cut, excess = step, (begun.excess_rows, begun.excess_counts)
@@ -395,7 +407,7 @@ class Lifecycle:
             "part": self._part,
             "next": self._next,
             "planning": None if self._planning is None else self._planning.state(),
-            "caps": self._caps.state(),
+            "caps": self._caps.state(self._began),
             "owing": self._owing,
             "removed": [
                 {"expired": each.expired, "evicted": each.evicted, "counts": each.counts}
@@ -421,6 +433,8 @@ class Lifecycle:
             same = at in lines and lines[at] == spans[at]
             if self._caps.same(at, caps) if planning.get("excess") else same:
                 self._planning = Planning.restored(planning, self._tables[at])
+        if self._plan is not None or self._planning is not None:
+            self._began = began_of(caps)
         self._owing = saved["owing"]
         self._tell()
         self.take_counts(saved["removed"])

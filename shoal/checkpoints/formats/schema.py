@@ -153,10 +153,14 @@ class PlanningState(TypedDict):
 
 @exact
 class CapState(TypedDict):
-    """The cap of a table, in the whole job. table: its position. max_rows: of it."""
+    """The cap of a table. table: its position. max_rows: of it, in the whole job.
+
+    began: the server's rows and counted ids as the sweep that is under way began, or its plan.
+    """
 
     table: Count
     max_rows: Positive
+    began: NotRequired[Annotated[list[Count], Field(min_length=2, max_length=2)] | None]
 
 
 @exact

@@ -18,11 +18,10 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import Routing
-from shoal.ps.forgetting import planning, sweeps
 from shoal.ps.forgetting.caps import share_of
 from shoal.ps.forgetting.clock import CONFIRMING, RESOLUTION, SECOND
-from shoal.ps.forgetting.planning import EVERY, Planning
-from shoal.ps.forgetting.sweeps import PART_IDS, Candidates
+from shoal.ps.forgetting.planning import EVERY
+from shoal.ps.forgetting.sweeps import PART_IDS
 from shoal.ps.model.gradients import Gradients, Update
 from shoal.ps.model.tables import ServerModel
 from tests.examples import examples
@@ -175,23 +174,6 @@ def test_a_table_has_no_more_rows_than_its_cap_after_any_push():
     assert removed.expired == removed.counts == 0
     # Each time down to nine tenths, not row by row.
     assert len(server.logged) < 200
-
-
-@pytest.fixture
-def in_slices(monkeypatch):
-    """Tables of more than 1,000 rows are large; the slices, and the parts, that each push had."""
-    monkeypatch.setattr(planning, "SLICE", 1_000)
-    monkeypatch.setattr(sweeps, "PART_FILL", 50)
-    done = collections.Counter()
-    for of, name in ((Planning, "look"), (Candidates, "remove")):
-        method = getattr(of, name)
-
-        def counted(*arguments, method=method, name=name):
-            done[name] += 1
-            return method(*arguments)
-
-        monkeypatch.setattr(of, name, counted)
-    return done
 
 
 def test_a_large_table_that_grows_slowly_is_swept_before_its_cap(in_slices):
