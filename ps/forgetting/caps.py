@@ -40,7 +40,8 @@ def share_of(max_rows: int, slots: int) -> int:
 class Caps:
     """The caps of one server's tables; each is of rows, and of counted ids.
 
-    Iterates over the positions of the tables that have one.
+    Iterates over the positions of the tables that have one. began: `numbers` as the sweep that is
+    under way began, or its plan; empty if there is none.
     """
 
     def __init__(self, spec: pb.ModelSpec, tables: Sequence[RowStore], slots: int) -> None:
@@ -49,6 +50,7 @@ class Caps:
             position: table.max_rows for position, table in enumerate(spec.tables) if table.max_rows
         }
         self._tables = tables
+        self.began: Began = {}
         self.own(slots)
 
     def __iter__(self) -> Iterator[int]:

@@ -23,7 +23,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.wire import frames
 from shoal.ps.forgetting import planning as plans
 from shoal.ps.forgetting import sweeps
-from shoal.ps.forgetting.caps import Began, Caps, began_of
+from shoal.ps.forgetting.caps import Caps, began_of
 from shoal.ps.forgetting.clock import SECOND, EventClock
 from shoal.ps.forgetting.compaction import Compactor
 from shoal.ps.forgetting.planning import Planning
@@ -79,7 +79,6 @@ class Lifecycle:
         self._part = 0  # of the plan, the next one
         self._next = 0  # the step behind which that is due
         self._planning: Planning | None = None
-        self._began: Began = {}  # that, or the plan that was made at once
         self._owing = False  # the last step is a push of a log, after which a part may be due
         self._candidates: Candidates | None = None
         self._compactor = Compactor()
@@ -126,7 +125,7 @@ class Lifecycle:
 
         near: behind a push. Otherwise as well before the next one.
         """
-        caps, began = self._caps, self._began
+        caps, began = self._caps, self._caps.began
         if (planning := self._planning) is not None:
             # Once it is complete they stay: it waits for a place that is the same where a log is
             # done again.
@@ -288,9 +287,9 @@ class Lifecycle:
 
     def _begin(self, plan: pb.SweepPlan | None, candidates: Candidates | None = None) -> None:
         if plan is None:
-            self._began = {}
-        elif not self._began:
-            self._began = self._caps.numbers()
+            self._caps.began = {}
+        elif not self._caps.began:
+            self._caps.began = self._caps.numbers()
         self._plan, self._part, self._candidates, self._next = plan, 0, candidates, 0
 
     def _note(self, step: int, rows: Int64, counts: Int64) -> None:
@@ -358,7 +357,7 @@ class Lifecycle:
     def _begin_planning(self, begun: pb.SweepPlan, *, at_once: bool) -> None:
         """Begin a plan. at_once: as `Planning`."""
         table, step = self._tables[begun.table], begun.step
-        self._began = self._caps.numbers()
+        self._caps.began = self._caps.numbers()
         if begun.eviction:
             # A push that comes has a later step.
             cut, excess = step, (begun.excess_rows, begun.excess_counts)
@@ -407,7 +406,7 @@ class Lifecycle:
             "part": self._part,
             "next": self._next,
             "planning": None if self._planning is None else self._planning.state(),
-            "caps": self._caps.state(self._began),
+            "caps": self._caps.state(self._caps.began),
             "owing": self._owing,
             "removed": [
                 {"expired": each.expired, "evicted": each.evicted, "counts": each.counts}
@@ -434,7 +433,7 @@ class Lifecycle:
             if self._caps.same(at, caps) if planning.get("excess") else same:
                 self._planning = Planning.restored(planning, self._tables[at])
         if self._plan is not None or self._planning is not None:
-            self._began = began_of(caps)
+            self._caps.began = began_of(caps)
         self._owing = saved["owing"]
         self._tell()
         self.take_counts(saved["removed"])
