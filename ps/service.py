@@ -297,8 +297,8 @@ class ParameterServer:
         reply = self.moves.end(request)
         model = self.registration.model_if_any
         if model is not None:
-            # None that entered has its part of a sweep before it.
-            with self._pushes.paused(), self._unbroken.changing():
+            # None that entered has its part of a sweep before it, and no pull of --sync a part.
+            with self._pushes.paused(), self._whole.writing(), self._unbroken.changing():
                 model.settle(self._log.append_sweep if self._log else _no_record)
         return reply
 

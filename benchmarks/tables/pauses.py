@@ -1,12 +1,13 @@
 """Measure how long a push is held up by a sweep of a large table behind it or before it.
 
-    python benchmarks/tables/pauses.py [--rows N] [--dim N] [--cap [--new N]]
+    python benchmarks/tables/pauses.py [--rows N] [--dim N] [--cap [--new N] [--tables N]]
 
 A server's model in this process and one table, of which half the rows expire at once: a sweep
 removes a 16th of the table. Or, with --cap, a table that grows to its max_rows, with rows of all
-ages: each push has N ids without a row (64), and a sweep removes the rows of least use. Pushes of
-196 ids come one after the other, until the sweep is over. Measured is the processor time of each
-with the part of the sweep that its thread does, which is what others wait for. Prints a line. To
+ages, or several such tables at the same time: each push has N ids without a row (64), and a sweep
+removes the rows of least use. Pushes of 196 ids of each table, or of the new ones if they are more,
+come one after the other, until the sweep is over. Measured is the processor time of each with the
+part of the sweep that its thread does, which is what others wait for. Prints a line. To
 compare, run it with the Python of another checkout of shoal.
 """
 
@@ -34,30 +35,39 @@ ROOM = 16
 
 
 class Table:
-    """A model of one table with an option by which rows are removed."""
+    """A model of one table with an option by which rows are removed, or of several alike."""
 
-    def __init__(self, rows: int, dim: int, **option: int) -> None:
+    def __init__(self, rows: int, dim: int, count: int = 1, **option: int) -> None:
         sgd = OptimizerSpec("sgd").to_json()
-        table = pb.TableSpec(
-            name="t",
-            dim=dim,
-            initializer=InitializerSpec("zeros").to_json(),
-            optimizer=sgd,
-            **option,  # type: ignore[arg-type]
-        )
-        self.model = ServerModel(pb.ModelSpec(tables=[table], dense_optimizer=sgd), 0, 1, 16384)
+        tables = [
+            pb.TableSpec(
+                name=f"t{number}",
+                dim=dim,
+                initializer=InitializerSpec("zeros").to_json(),
+                optimizer=sgd,
+                **option,  # type: ignore[arg-type]
+            )
+            for number in range(count)
+        ]
+        self.model = ServerModel(pb.ModelSpec(tables=tables, dense_optimizer=sgd), 0, 1, 16384)
         none = np.zeros(0, np.float32)
         self.model.dense.initialize(none, none)
-        self.table = self.model.tables[0]
-        self.table.reserve(rows)
-        self.removed = self.model.lifecycle.removed[0]  # type: ignore[union-attr]
+        for table in self.model.tables:
+            table.reserve(rows)
         self.dim = dim
+
+    def removed(self) -> list[int]:
+        """The rows that sweeps removed of each table."""
+        lifecycle = self.model.lifecycle
+        assert lifecycle is not None
+        return [each.expired + each.evicted for each in lifecycle.removed]
 
     def push(self, ids: np.ndarray, seconds: float | None) -> float:
         """Push ones at an event time, if given; returns the seconds of processor time."""
         ones = np.ones((ids.size, self.dim), np.float32)
         time_of = None if seconds is None else int(seconds * SECOND)
-        push = Gradients({0: (ids, ones)}, None, 0.1, 0, 0.0, event_time=time_of)
+        rows = dict.fromkeys(range(len(self.model.tables)), (ids, ones))
+        push = Gradients(rows, None, 0.1, 0, 0.0, event_time=time_of)
         began = time.thread_time()
         ticket = self.model.ticket(push)
         self.model.apply(push, ticket)
@@ -73,7 +83,8 @@ class Table:
             steps = self.model.step - ages * (end - ids) // (end - begin)
             uses = draw.zipf(1.5, ids.size) if ages else np.ones(ids.size)
             uses = np.minimum(uses, 2048).astype(np.uint32)
-            self.table.assign(ids, zeros, versions=steps, use_counts=uses)
+            for table in self.model.tables:
+                table.assign(ids, zeros, versions=steps, use_counts=uses)
 
 
 def expiring(rows: int, dim: int) -> tuple[Table, list[float], list[float]]:
@@ -90,17 +101,17 @@ def expiring(rows: int, dim: int) -> tuple[Table, list[float], list[float]]:
     table.fill(rows // 2, rows)
     quiet = [table.push(some(), second) for _ in range(QUIET)]
     swept: list[float] = []
-    gone = -1
+    gone: list[int] = []
     # A part may be many pushes behind the one before.
-    while len(swept) < MOST and (table.removed.expired != gone or not gone):
-        gone = table.removed.expired
+    while len(swept) < MOST and (table.removed() != gone or not all(gone)):
+        gone = table.removed()
         swept += [table.push(some(), SPAN + 2.0) for _ in range(100)]
     return table, quiet, swept
 
 
-def growing(rows: int, dim: int, new: int) -> tuple[Table, list[float], list[float]]:
-    """The same as `expiring`, of a table that grows beyond its cap."""
-    table, draw = Table(rows, dim, max_rows=rows), np.random.default_rng(0)
+def growing(rows: int, dim: int, new: int, tables: int) -> tuple[Table, list[float], list[float]]:
+    """The same as `expiring`, of tables that grow beyond their caps."""
+    table, draw = Table(rows, dim, tables, max_rows=rows), np.random.default_rng(0)
     table.model.moments.reach(AGES)
     following = rows - rows // ROOM
     table.fill(0, following, AGES)
@@ -108,14 +119,16 @@ def growing(rows: int, dim: int, new: int) -> tuple[Table, list[float], list[flo
     def some(new: int) -> np.ndarray:
         nonlocal following
         following += new
-        known = draw.integers(rows // 2, following - new, IDS - new)
+        known = draw.integers(rows // 2, following - new, max(0, IDS - new))
         return np.unique(np.append(known, np.arange(following - new, following)))
 
     quiet = [table.push(some(0), None) for _ in range(QUIET)]
     swept: list[float] = []
-    gone = -1
-    while len(swept) < MOST and (table.removed.evicted != gone or not gone):
-        gone = table.removed.evicted
+    gone: list[int] = []
+    # Tables that grow fast are near their caps again before all have been swept.
+    most = min(MOST, 2 * rows // ROOM // new)
+    while len(swept) < most and (table.removed() != gone or not all(gone)):
+        gone = table.removed()
         swept += [table.push(some(new), None) for _ in range(100)]
     return table, quiet, swept
 
@@ -126,14 +139,15 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=8)
     parser.add_argument("--cap", action="store_true")
     parser.add_argument("--new", type=int, default=64)
+    parser.add_argument("--tables", type=int, default=1)
     options = parser.parse_args()
     if options.cap:
-        table, quiet, swept = growing(options.rows, options.dim, options.new)
+        table, quiet, swept = growing(options.rows, options.dim, options.new, options.tables)
     else:
         table, quiet, swept = expiring(options.rows, options.dim)
     found = {
         "rows": options.rows,
-        "removed": table.removed.expired + table.removed.evicted,
+        "removed": sum(table.removed()),
         "pushes": len(swept),
         "median without": round(1e3 * float(np.median(quiet)), 3),
         "median": round(1e3 * float(np.median(swept)), 3),

@@ -94,14 +94,10 @@ class Planning:
         """True if no slice is left."""
         return self._done == 2 * self._slices
 
-    def bounds(self, most: tuple[int, int]) -> tuple[int, int]:
-        """The rows and the counted ids at more of which the next slice is due at once.
-
-        most: that there may be, by which the plan is complete.
-        """
-        counts, rows = self._there
-        done, of = self._done, 2 * self._slices
-        return rows + (most[0] - rows) * done // of, counts + (most[1] - counts) * done // of
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The slices that are done, and of how many."""
+        return self._done, 2 * self._slices
 
     def look(self) -> None:
         """Look at the next slice."""

@@ -23,7 +23,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.wire import frames
 from shoal.ps.forgetting import planning as plans
 from shoal.ps.forgetting import sweeps
-from shoal.ps.forgetting.caps import Caps
+from shoal.ps.forgetting.caps import Caps, began_of
 from shoal.ps.forgetting.clock import SECOND, EventClock
 from shoal.ps.forgetting.compaction import Compactor
 from shoal.ps.forgetting.planning import Planning
@@ -125,16 +125,24 @@ class Lifecycle:
 
         near: behind a push. Otherwise as well before the next one.
         """
-        most = self._caps.most(position)
+        caps, began = self._caps, self._caps.began
         if (planning := self._planning) is not None:
-            # A complete plan waits for its place, which is the same where a log is done again.
-            ours = planning.table == position and not planning.complete
-            return planning.bounds(most) if ours else most
+            # Once it is complete they stay: it waits for a place that is the same where a log is
+            # done again.
+            done, of = planning.progress
+            if planning.table == position and planning.excess is not None:
+                return caps.planning(position, began, done, of)
+            return caps.waiting(position, began, done, 2 * of)
+        if (plan := self._plan) is None:
+            return caps.near(position) if near else caps.most(position)
+        if not plan.eviction or plan.table != position:
+            bounds = caps.waiting(position, began, plan.parts + self._part, 2 * plan.parts)
+        else:
+            bounds = caps.during(plan, self._part)
         if near:
-            return self._caps.near(position)
-        if (plan := self._plan) is not None and plan.eviction and plan.table == position:
-            return self._caps.during(plan, self._part)
-        return most
+            rows, counts = map(min, bounds, caps.near(position))
+            return rows, counts
+        return bounds
 
     def _over(self, *, near: bool = False) -> int | None:
         """The first table that has more than its bounds."""
@@ -278,6 +286,10 @@ class Lifecycle:
         self._tell()
 
     def _begin(self, plan: pb.SweepPlan | None, candidates: Candidates | None = None) -> None:
+        if plan is None:
+            self._caps.began = {}
+        elif not self._caps.began:
+            self._caps.began = self._caps.numbers()
         self._plan, self._part, self._candidates, self._next = plan, 0, candidates, 0
 
     def _note(self, step: int, rows: Int64, counts: Int64) -> None:
@@ -300,9 +312,7 @@ class Lifecycle:
     def _begin_next(self, record: Record) -> None:
         """Begin the next sweep that is due, if there is one, or its plan."""
         expiring = self._expiring()
-        position = self._over() if expiring is None else expiring
-        if position is None:
-            position = self._over(near=True)
+        position = self._caps.fullest() if expiring is None else expiring
         if position is None:
             return
         table, step = self._tables[position], self._moments.step
@@ -347,6 +357,7 @@ class Lifecycle:
     def _begin_planning(self, begun: pb.SweepPlan, *, at_once: bool) -> None:
         """Begin a plan. at_once: as `Planning`."""
         table, step = self._tables[begun.table], begun.step
+        self._caps.began = self._caps.numbers()
         if begun.eviction:
             # A push that comes has a later step.
             cut, excess = step, (begun.excess_rows, begun.excess_counts)
@@ -395,6 +406,7 @@ class Lifecycle:
             "part": self._part,
             "next": self._next,
             "planning": None if self._planning is None else self._planning.state(),
+            "caps": self._caps.state(self._caps.began),
             "owing": self._owing,
             "removed": [
                 {"expired": each.expired, "evicted": each.evicted, "counts": each.counts}
@@ -403,18 +415,25 @@ class Lifecycle:
         }
 
     def restore(self, saved: LifecycleState, step: int) -> None:
-        """Go on from what `state` gave, of a server with the same rows. step: its last one."""
+        """Go on from what `state` gave, of a server with the same rows. step: its last one.
+
+        But for a sweep for a cap that is another one now.
+        """
         self.clock.restore(saved["clock"])
-        if saved["plan"] is not None:
-            self._plan, self._part = sweep_plan(saved["plan"]), saved["part"]
+        caps = saved.get("caps")
+        plan = None if saved["plan"] is None else sweep_plan(saved["plan"])
+        if plan is not None and (not plan.eviction or self._caps.same(plan.table, caps)):
+            self._plan, self._part = plan, saved["part"]
             self._next = saved.get("next", 0)
         spans = {each["table"]: each["span"] for each in saved["clock"]["lines"]}
         lines = {position: line.span for position, line in self.clock.lines.items()}
         if (planning := saved.get("planning")) is not None:
             at = planning["table"]
             same = at in lines and lines[at] == spans[at]
-            if at in self._caps if planning.get("excess") else same:
+            if self._caps.same(at, caps) if planning.get("excess") else same:
                 self._planning = Planning.restored(planning, self._tables[at])
+        if self._plan is not None or self._planning is not None:
+            self._caps.began = began_of(caps)
         self._owing = saved["owing"]
         self._tell()
         self.take_counts(saved["removed"])

@@ -137,6 +137,39 @@ def test_rows_above_a_cap_go_when_a_move_ends_although_no_push_comes(cluster, co
     world.connections.close()
 
 
+def test_a_pull_of_whole_updates_sees_all_or_nothing_of_the_sweep_behind_a_move(world, monkeypatch):
+    """It comes in the middle of the sweep, and is answered once that is over."""
+    world.push(1)
+    server = world.servers[0]
+    request = pb.PullRequest(
+        routing_epoch=2, tables=[0], ids_of=[0], dense_version=-2, whole_updates=True
+    )
+    own = IDS[world.after.owners[slot_of(IDS)] == 0]
+    frame = frames.encode(request, [own])
+    came, answered = threading.Event(), threading.Event()
+
+    def pull():
+        server.pulls.answer(frame)
+        answered.set()
+
+    puller = threading.Thread(target=pull)
+    check = server.pulls._answers.check
+    monkeypatch.setattr(server.pulls._answers, "check", lambda: (came.set(), check()))
+
+    def settle(record):
+        puller.start()
+        assert came.wait(60)
+        seen.append(answered.wait(0.3))
+
+    seen = []
+    monkeypatch.setattr(server.model, "settle", settle)
+    world.move()
+    world.settle(world.after)
+    puller.join(60)
+    assert seen == [False]
+    assert answered.is_set()
+
+
 def test_what_is_pushed_while_rows_move_moves_too(world):
     """Rounds and the freeze, under pushes that do not stop."""
     world.push(1)

@@ -152,11 +152,24 @@ class PlanningState(TypedDict):
 
 
 @exact
+class CapState(TypedDict):
+    """The cap of a table. table: its position. max_rows: of it, in the whole job.
+
+    began: the server's rows and counted ids as the sweep that is under way began, or its plan.
+    """
+
+    table: Count
+    max_rows: Positive
+    began: NotRequired[Annotated[list[Count], Field(min_length=2, max_length=2)] | None]
+
+
+@exact
 class LifecycleState(TypedDict):
     """The sweeps of a server's tables, as ps/model/lifecycle.py has them.
 
     plan: of the sweep that is under way, a message, base64; None for none. part: of it, the next.
-    next: the step behind which that is due. planning: the plan that is being made.
+    next: the step behind which that is due. planning: the plan that is being made. caps: by which
+    sweeps are planned, of each table that has one.
     owing: a part is to be done before the next push. removed: of each table.
     """
 
@@ -165,6 +178,7 @@ class LifecycleState(TypedDict):
     part: Count
     next: NotRequired[Count]
     planning: NotRequired[PlanningState | None]
+    caps: NotRequired[list[CapState]]
     owing: bool
     removed: list[RemovedCounts]
 
@@ -336,6 +350,7 @@ def _check_lifecycle(lifecycle: LifecycleState, tables: int) -> None:
         swept = [line["table"] for line in lines] if expiring else range(tables)
         if planning["table"] not in swept or len(lengths) != 1:
             raise SchemaError("lifecycle.planning: of no sweep of this model")
+    all_different("lifecycle.caps", "table", [cap["table"] for cap in lifecycle.get("caps", ())])
 
 
 def _check_pages(field: str, file: PagedFile, rows: int | None) -> None:

@@ -111,16 +111,6 @@ def test_a_sliced_plan_removes_what_one_made_at_once_does_whatever_is_between(da
     assert parts_of(made.plan, table, made.candidates) == parts_of(again.plan, other)
 
 
-def test_slices_are_due_as_a_table_grows_and_the_plan_is_complete_at_the_cap():
-    made = Planning(0, filled(np.ones(ROWS)), 100, 100, (200, 0), at_once=False)
-    most, due = (1_200, 500), []
-    while not made.complete:
-        due.append(made.bounds(most))
-        made.look()
-    assert due == [(1_000 + 10 * done, 25 * done) for done in range(20)]
-    assert made.bounds(most) == most
-
-
 def test_for_a_cap_rows_of_little_use_go_although_others_are_older():
     """A row of 64 uses may be seven times as old as one of a single use; counted ids go by age."""
     ids = np.arange(ROWS)

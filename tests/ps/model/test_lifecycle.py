@@ -1,6 +1,7 @@
 """Rows that expire and tables with a cap: what is there after each push, and after each restore."""
 
 import collections
+import json
 import random
 import threading
 
@@ -17,11 +18,10 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.routing import Routing
-from shoal.ps.forgetting import planning, sweeps
 from shoal.ps.forgetting.caps import share_of
 from shoal.ps.forgetting.clock import CONFIRMING, RESOLUTION, SECOND
-from shoal.ps.forgetting.planning import EVERY, Planning
-from shoal.ps.forgetting.sweeps import PART_IDS, Candidates
+from shoal.ps.forgetting.planning import EVERY
+from shoal.ps.forgetting.sweeps import PART_IDS
 from shoal.ps.model.gradients import Gradients, Update
 from shoal.ps.model.tables import ServerModel
 from tests.examples import examples
@@ -176,23 +176,6 @@ def test_a_table_has_no_more_rows_than_its_cap_after_any_push():
     assert len(server.logged) < 200
 
 
-@pytest.fixture
-def in_slices(monkeypatch):
-    """Tables of more than 1,000 rows are large; the slices, and the parts, that each push had."""
-    monkeypatch.setattr(planning, "SLICE", 1_000)
-    monkeypatch.setattr(sweeps, "PART_FILL", 50)
-    done = collections.Counter()
-    for of, name in ((Planning, "look"), (Candidates, "remove")):
-        method = getattr(of, name)
-
-        def counted(*arguments, method=method, name=name):
-            done[name] += 1
-            return method(*arguments)
-
-        monkeypatch.setattr(of, name, counted)
-    return done
-
-
 def test_a_large_table_that_grows_slowly_is_swept_before_its_cap(in_slices):
     """A slice behind each eighth push, from where a 32nd is left; then parts until a tenth is."""
     server, cap = Server(max_rows=32_000), 32_000
@@ -241,6 +224,67 @@ def test_a_large_table_that_grows_fast_has_its_slices_sooner_and_keeps_its_cap(i
     # Of 5,000 that are of one step, no fewer go than have to, but may be a 16th more.
     newest = cap * (8 if new <= 200 else 7) // 10
     assert server.rows() >= set(range(first - newest, first))
+
+
+def go_on(restored, server):
+    """From the rows and the state of a server."""
+    for ids, values, slots, steps, uses in server.table.export():
+        restored.table.assign(ids, values, versions=steps, use_counts=uses, slots=slots)
+    restored.model.moments.reach(server.model.step)
+    saved = json.loads(json.dumps(server.model.lifecycle.state()))
+    restored.model.lifecycle.restore(saved, server.model.step)
+
+
+@pytest.mark.parametrize("left", [31_001, 15_000], ids=["all its rows", "half of them"])
+def test_slots_that_leave_while_a_plan_is_made_take_their_part_of_the_cap(in_slices, left):
+    """After each push, also of a server that goes on from its state."""
+    server, restored = Server(max_rows=32_000), Server(max_rows=32_000)
+    server.push(np.arange(31_001))
+    lifecycle = server.model.lifecycle
+    assert lifecycle.state()["planning"] is not None
+    lifecycle.suspend(True)
+    lifecycle.own(8_192)
+    server.table.remove(np.arange(left, 31_001))
+    lifecycle.suspend(False)
+    server.model.settle(lambda step, frame: server.logged.append((step, frame)))
+    restored.model.lifecycle.own(8_192)
+    go_on(restored, server)
+    for first in range(10**5, 10**5 + 40_000, 50):
+        before = in_slices.copy()
+        for each in (server, restored):
+            each.push(np.arange(first, first + 50))
+        assert len(server.table) <= 16_000
+        assert server.rows() == restored.rows()
+        if left < 16_000:
+            # The room that is left is that of the smaller cap.
+            assert in_slices["look"] - before["look"] <= 2 * (2 + 64 * 51 // 450)
+    assert server.model.lifecycle.removed[0].evicted > 20_000
+
+
+@pytest.mark.parametrize("pushes", [1, 2 * 32 * EVERY + 2], ids=["planned", "carried out"])
+@pytest.mark.parametrize(("most", "goes"), [(64_000, 0), (32_000, 3_000), (16_000, 14_000)])
+def test_a_sweep_is_not_gone_on_with_if_the_cap_is_another_one(in_slices, pushes, most, goes):
+    server, resumed = Server(max_rows=32_000), Server(max_rows=most)
+    server.push(np.arange(31_001))
+    for _ in range(pushes):
+        server.push([0])
+    state = server.model.lifecycle.state()
+    assert [state["planning"] is None, state["plan"] is None] == [pushes > 1, pushes == 1]
+    gone = server.model.lifecycle.removed[0].evicted
+    go_on(resumed, server)
+    resumed.model.settle(lambda step, frame: None)
+    for _ in range(1_100):
+        resumed.push([0])
+        if most == 32_000:
+            server.push([0])
+    evicted = resumed.model.lifecycle.removed[0].evicted
+    if goes:
+        assert evicted >= goes
+        assert len(resumed.table) <= most
+    else:
+        assert evicted == gone
+    if most == 32_000:
+        assert resumed.rows() == server.rows()
 
 
 def test_counted_ids_have_a_cap_of_four_times_as_many():
