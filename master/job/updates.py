@@ -81,8 +81,7 @@ class Updates:
         self._first = self._open
         self._applied = self._open - 1
         self._training: set[WorkerId] = set()
-        self._joined: set[WorkerId] = set()  # who computes a gradient
-        self._next: set[WorkerId] = set()  # who will, for the update after the open one
+        self._joined: dict[WorkerId, int] = {}  # for which update each computes a gradient
         self._admitted: list[Gradient] = []
         self._dropped: list[Gradient] = []
         self._decided: deque[Update] = deque()
@@ -134,8 +133,10 @@ class Updates:
         if self._applied + 1 < self._open:
             return None
         joined = self.join_ahead(worker)
-        self._next.discard(worker)
-        return joined if joined == self._open else None
+        if joined != self._open:
+            self._joined.pop(worker, None)
+            return None
+        return joined
 
     def join_ahead(self, worker: WorkerId) -> int | None:
         """Let a worker compute a gradient, once all servers have applied the update before its own.
@@ -146,21 +147,21 @@ class Updates:
         workers are fewer than gradients, each gives several. Where workers are held back, only an
         update goes on that has begun, with no more of them than it takes.
         """
-        self._joined.discard(worker)
-        self._next.discard(worker)
-        computed = len(self._admitted) + len(self._joined)
+        self._joined.pop(worker, None)
+        computing = {each for each, update in self._joined.items() if update <= self._open}
+        computed = len(self._admitted) + len(computing)
         if self.held_back and not 0 < computed < self.size:
             return None
         gave = {each.worker for each in self._admitted}
         if worker in gave:
             others = self._training - {worker}
-            to_come = sum(each not in gave or each in self._joined for each in others)
+            to_come = sum(each not in gave or each in computing for each in others)
             if len(self._admitted) + to_come >= self.size:
                 if self.held_back:
                     return None
-                self._next.add(worker)
+                self._joined[worker] = self._open + 1
                 return self._open + 1
-        self._joined.add(worker)
+        self._joined[worker] = self._open
         return self._open
 
     def hold_back(self, held: bool) -> None:
@@ -170,7 +171,7 @@ class Updates:
     @property
     def quiet(self) -> bool:
         """True if no worker computes a gradient, and none waits."""
-        return self.idle and not self._joined and not self._next
+        return self.idle and not self._joined
 
     @property
     def dropped(self) -> set[Gradient]:
@@ -184,8 +185,7 @@ class Updates:
     def leave(self, worker: WorkerId) -> None:
         """A worker has no training task, and gets none now."""
         self._training.discard(worker)
-        self._joined.discard(worker)
-        self._next.discard(worker)
+        self._joined.pop(worker, None)
 
     def offer(
         self, gradient: Gradient, joined: int, task: int, records_done: int, *, leased: bool
@@ -200,7 +200,7 @@ class Updates:
         answered = self._answers.get(worker)
         if answered is not None and answered[0] == gradient:
             return answered[1]
-        self._joined.discard(worker)
+        self._joined.pop(worker, None)
         late = joined != self._open
         admitted = leased and (self._fold or not late)
         self._answers[worker] = gradient, admitted
@@ -232,7 +232,6 @@ class Updates:
         self._unapplied.append(update)
         self._admitted, self._dropped = [], []
         self._open += 1
-        self._joined, self._next = self._joined | self._next, set()
 
     def applied(self, number: int) -> None:
         """Every server has applied an update."""

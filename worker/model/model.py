@@ -281,7 +281,7 @@ class ServedModel:
     # ------------------------------------------------------------ training
 
     def wait_for(self, update: int) -> None:
-        """Have pulls for training wait until the servers have applied this update of --sync."""
+        """Let pulls for training wait until the servers have applied this update of --sync."""
         self.servers.pulls.after = update
         self._training_pull = "wait for update" if update else "pull"
 
