@@ -114,8 +114,10 @@ _NEAREST: Mapping[str, str] = {
     "Lion": "AdamW",
     "Muon": "AdamW",
     "Adadelta": "RMSprop",
+    "NAdam": "Adam",
+    "RAdam": "Adam",
 }
-"""Optimizers of Keras that servers do not run, and the ones to take in their place."""
+"""Optimizers of Keras and PyTorch that servers do not run, and the ones to take in their place."""
 
 _OF_TORCH: Mapping[str, str] = {"epsilon": "eps", "rho": "alpha"}
 """Hyperparameters that torch.optim has by another name."""
@@ -176,6 +178,16 @@ def _checked(kind: str, name: str, value: object, default: Hyperparameter) -> Hy
     if not math.isfinite(value) or not test(value):
         raise ValueError(f"{where} must be {wanted}, got {value!r}")
     return float(value)
+
+
+def _check_class(name: str, kinds: Mapping[str, str], module: str = "") -> None:
+    """Raise ValueError for a class of optimizers that is none of `kinds`. module: its prefix."""
+    if name not in kinds:
+        near = _NEAREST.get(name)
+        raise ValueError(
+            f"the optimizer {module}{name} is not supported: the servers have "
+            f"{', '.join(kinds)}" + (f"; the nearest is {near}" if near else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -323,12 +335,7 @@ class OptimizerSpec:
             "AdamW": "adamw",
             "Ftrl": "ftrl",
         }
-        if class_name not in kinds:
-            near = _NEAREST.get(class_name)
-            raise ValueError(
-                f"the optimizer {class_name} is not supported: the servers have "
-                f"{', '.join(kinds)}" + (f"; the nearest is {near}" if near else "")
-            )
+        _check_class(class_name, kinds)
         for option in cls.UNSUPPORTED:
             if config.get(option):
                 raise ValueError(f"optimizer {class_name}: option {option} is not supported")
@@ -348,12 +355,7 @@ class OptimizerSpec:
             "Adam": "adam",
             "AdamW": "adamw",
         }
-        if class_name not in kinds:
-            near = _NEAREST.get(class_name, {"NAdam": "Adam", "RAdam": "Adam"}.get(class_name))
-            raise ValueError(
-                f"the optimizer torch.optim.{class_name} is not supported: the servers have "
-                f"{', '.join(kinds)}" + (f"; the nearest is {near}" if near else "")
-            )
+        _check_class(class_name, kinds, "torch.optim.")
         kind = kinds[class_name]
         unsupported = {"dampening", "maximize", "lr_decay", "centered"}
         unsupported |= {"weight_decay"} if class_name != "AdamW" else set()
