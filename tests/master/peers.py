@@ -8,7 +8,8 @@ A file plan.json beside the configuration makes one worker misbehave:
 
 pushes three times, then a fourth time to the first server only, then connects to
 the port and, as `then` says, stalls with heartbeats, falls silent, or ignores
-SIGTERM. {"then": "user_error"} reports a user's error at the start;
+SIGTERM. Other workers take no task before, or they might leave none for it.
+{"then": "user_error"} reports a user's error at the start;
 {"then": "leave"} exits with code 3.
 """
 
@@ -101,11 +102,16 @@ class Server:
 class Worker:
     """Does every kind of task at once."""
 
-    def __init__(self, index: int, incarnation: int, master: rpc.Connection, plan: dict) -> None:
+    def __init__(self, index: int, incarnation: int, master: rpc.Connection, folder: Path) -> None:
+        plan = {}
+        with contextlib.suppress(FileNotFoundError):
+            plan = json.loads((folder / "plan.json").read_text())
+        self.misbehaved = folder / "misbehaved"
         self.who = {"worker": index, "incarnation": incarnation}
         self.master = master
         mine = plan if (plan.get("worker"), plan.get("incarnation")) == (index, incarnation) else {}
         self.plan = mine
+        self.waits = "pushes" in plan and not mine
         self.sequence = 0
         self.version = 0
 
@@ -129,6 +135,10 @@ class Worker:
             methods.REGISTER_WORKER, pb.RegisterWorkerRequest(**self.who, protocol=own_protocol())
         )
         self.servers = [rpc.Connection(address) for address in reply.servers]
+        while self.waits and not self.misbehaved.exists():
+            if self.beat(pb.HeartbeatRequest(**self.who)).stop:
+                return 0
+            threading.Event().wait(0.05)
         while True:
             answer = self.master.call(methods.GET_TASK, pb.GetTaskRequest(**self.who))
             if answer.finished:
@@ -187,6 +197,7 @@ class Worker:
     def misbehave(self, task: int, done: int) -> None:
         if self.plan["then"] == "ignore_terminate":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.misbehaved.touch()
         with socket.create_connection(("127.0.0.1", self.plan["port"])):
             forever = threading.Event()
             while self.plan["then"] != "silence":
@@ -222,10 +233,8 @@ def main() -> int:
     if arguments.role == "ps":
         Server(arguments.index).run(master, arguments.incarnation)
         return 0
-    plan = {}
-    with contextlib.suppress(FileNotFoundError):
-        plan = json.loads((arguments.config.parent / "plan.json").read_text())
-    return Worker(arguments.index, arguments.incarnation, master, plan).run()
+    folder = arguments.config.parent
+    return Worker(arguments.index, arguments.incarnation, master, folder).run()
 
 
 if __name__ == "__main__":
