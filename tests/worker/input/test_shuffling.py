@@ -66,9 +66,9 @@ def test_features_and_labels_stay_together_and_minibatches_cross_windows(pipelin
 def test_a_window_is_read_once_for_tasks_that_follow_one_another(pipeline, numbers, monkeypatch):
     made = pipeline(numbers)
     asked = []
-    real = made._reader.read
+    real = made._records.reader.read
     monkeypatch.setattr(
-        made._reader,
+        made._records.reader,
         "read",
         lambda source, start, end: (asked.append((start, end)), real(source, start, end))[1],
     )
