@@ -7,7 +7,7 @@ columns are read at all. What is made of the columns is the engine's pipeline's.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,17 +15,24 @@ from typing import Any
 import numpy as np
 
 from shoal.config.groups.event_time import EventTime
-from shoal.data.columns import minibatches, read_columns, records_in
+from shoal.data.columns import read_columns, records_in
 from shoal.data.indexed_reader import IndexedReader
+from shoal.data.pieces import joined, minibatches, part
 from shoal.data.reader import CHUNK_ROWS, DataReader, check_columns
-from shoal.data.samples.samples import sample_columns, typed_columns
-from shoal.errors import UnreadableError, UserError
+from shoal.data.samples.samples import blank, sample_columns, typed_columns
+from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.files.patience import Patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.input.event_times import EventTimes, Int64, RangeTimes
 from shoal.worker.input.shuffling import Shuffled, ShuffledRecords
 from shoal.worker.reports.progress import Progress
+
+FIRST_RECORDS = 64
+"""Of the data, of which `beginnings` are."""
+
+ALONE = 8
+"""Of the first records that are given each alone, at most."""
 
 
 @dataclass
@@ -74,6 +81,7 @@ class Records:
         self._progress = progress
         self._patience = patience
         self._in_windows = ShuffledRecords(self._window)
+        self._faults: Mapping[str, UserError] = {}
         self._times = None if event_time is None else self._event_times(event_time)
 
     @property
@@ -114,6 +122,42 @@ class Records:
                     return sample_columns(self.reader, source.name, 1)
         raise UserError(f"there is no record in the {mode} data")
 
+    def beginnings(
+        self, sample: Mapping[str, Any], faults: Collection[str]
+    ) -> Iterator[dict[str, Any]]:
+        """The first records that can be read, together, and then each of the very first alone.
+
+        sample: as `first` gives it. faults: columns with something wrong, which have nothing in
+        them here. Raises UnreadableError and OSError.
+        """
+        good = sample.keys() - set(faults)
+        with self.reading("the first records"):
+            source = self.reader.first()
+        end = min(source.records, FIRST_RECORDS)
+        whole = self._beginning(source.name, 0, end, good)
+        if whole is not None:
+            yield whole | {name: blank(sample[name], end) for name in faults}
+        for record in range(min(end, ALONE) if end > 1 or whole is None else 0):
+            alone = (
+                self._beginning(source.name, record, record + 1, good)
+                if whole is None
+                else part(whole, record, record + 1)
+            )
+            if alone is not None:
+                yield alone | {name: blank(sample[name], 1) for name in faults}
+
+    def _beginning(
+        self, source: str, start: int, end: int, names: Collection[str]
+    ) -> dict[str, Any] | None:
+        """These columns of a range; None if they cannot be read, of which reading will tell."""
+        try:
+            with self.reading("the first records"):
+                return joined(list(read_columns(self.reader, source, start, end, names)))
+        except UnreadableError:
+            raise
+        except (UserError, UserCodeError):
+            return None
+
     def refuse_column(self, name: str, what: str) -> None:
         """Raises UserError for a column that is not there, with what may be the reason."""
         try:
@@ -135,14 +179,30 @@ class Records:
         if taken is not None and self._times is not None:
             taken = taken | {self._times.column}
         names = columns.keys() if taken is None else taken
-        for name in faults:
-            if name in names:
-                raise faults[name]
+        self._faults = faults
+        self.refuse_faulty(names)
         # A chunk without any column would not tell how many records it has.
         if taken and len(taken) < len(columns):
             self.used = taken
             if self._module.custom_data_reader is None:
                 self.reader.narrow(taken)
+
+    def refuse_faulty(self, names: Collection[str]) -> None:
+        """Raises UserError if something is wrong with one of these columns."""
+        for name in self._faults:
+            if name in names:
+                raise self._faults[name]
+
+    def widen(self, names: Collection[str]) -> None:
+        """Read these columns too from now on. Raises UserError as `use` does."""
+        self.refuse_faulty(names)
+        if self.used is None:
+            return
+        self.used = self.used | frozenset(names)
+        if self._module.custom_data_reader is None:
+            self.reader.widen()
+            self.reader.narrow(self.used)
+        self._in_windows = ShuffledRecords(self._window)  # what it holds lacks them
 
     def missing(self, source: str, record: int) -> list[str]:
         """The columns that are used and have no value in a record: those of floats, as NaN.

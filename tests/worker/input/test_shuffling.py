@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.config.groups.event_time import EventTime
-from shoal.data.columns import ListColumn, taken
+from shoal.data.columns import ListColumn
 from shoal.data.opening import open_reader
+from shoal.data.pieces import taken
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributed
