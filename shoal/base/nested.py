@@ -63,16 +63,14 @@ def _in_order(nested: Mapping[Any, Any]) -> list[Any]:
 
 
 def _check_alike(nested: Any, other: Any) -> None:
-    for kind in (Mapping, tuple, list):
-        if isinstance(nested, kind):
-            if not isinstance(other, kind):
-                break
-            if isinstance(nested, Mapping) and nested.keys() != other.keys():
-                raise ValueError(f"keys {list(nested)} and {list(other)}")
-            if len(nested) != len(other):
-                raise ValueError(f"{len(nested)} and {len(other)} values")
-            return
-    else:
-        if not isinstance(other, Mapping | tuple | list):
-            return
-    raise ValueError(f"{type(nested).__name__} and {type(other).__name__}")
+    kinds = [_kind(each) for each in (nested, other)]
+    if kinds[0] is not kinds[1]:
+        raise ValueError(f"{type(nested).__name__} and {type(other).__name__}")
+    if kinds[0] is Mapping and nested.keys() != other.keys():
+        raise ValueError(f"{', '.join(map(str, nested))} and {', '.join(map(str, other))}")
+    if kinds[0] is not None and len(nested) != len(other):
+        raise ValueError(f"{len(nested)} and {len(other)} values")
+
+
+def _kind(value: Any) -> type | None:
+    return next((kind for kind in (Mapping, tuple, list) if isinstance(value, kind)), None)
