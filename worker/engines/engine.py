@@ -118,6 +118,9 @@ class Steps(Protocol):
     def predict(self, features: Any, inputs: StepInputs) -> tuple[Any, Any]:
         """The model's outputs, and the losses of its layers, one number."""
 
+    def loss(self, batch: Batch, inputs: StepInputs) -> float:
+        """The loss of a batch without training, where `training_step` computes it."""
+
     def trace_prediction(self, features_spec: Any) -> None:
         """Compile `predict` for batches of another spec. Raises what the model raises."""
 

@@ -6,17 +6,15 @@ this worker calls. Anything that could not mean the same as in Keras is refused 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
-
-import keras
 
 from shoal import callbacks as ours
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.model.built import Optimizers
 
@@ -85,7 +83,6 @@ class Callbacks:
             raise UserError(f"{self._what}: there are two schedules of the learning rate")
 
     def _take(self, callback: Any) -> None:
-        own_keras = is_keras_own(callback)
         name = type(callback).__name__
         if isinstance(callback, ours.MaxSteps):
             least = min(self.rules.max_steps or callback.steps, callback.steps)
@@ -107,11 +104,20 @@ class Callbacks:
             self._best(self.rules.export, callback)
         elif isinstance(callback, ours.MLflow):
             self._record(callback)
-        elif not isinstance(callback, keras.callbacks.Callback):
+        else:
+            self._take_keras(callback, name)
+
+    def _take_keras(self, callback: Any, name: str) -> None:
+        """Take a callback of Keras's, which who gives one has imported. Raises UserError."""
+        keras = sys.modules.get("keras")
+        if keras is None or not isinstance(callback, keras.callbacks.Callback):
             raise UserError(
                 f"{self._what}: {name} is neither of shoal.callbacks nor a keras.callbacks.Callback"
             )
-        elif own_keras and isinstance(callback, keras.callbacks.EarlyStopping):
+        from shoal.worker.code.keras_internals import is_keras_own  # imports Keras
+
+        own_keras = is_keras_own(callback)
+        if own_keras and isinstance(callback, keras.callbacks.EarlyStopping):
             self._early_stopping(self._translated(callback))
         elif own_keras and isinstance(callback, keras.callbacks.LearningRateScheduler):
             self._schedules.append(self._by_epoch(callback.schedule))
@@ -143,7 +149,7 @@ class Callbacks:
             raise UserError(f"{self._what}: there are two callbacks {name}")
 
     def _check_hooks(self, callback: Any, name: str) -> None:
-        base = keras.callbacks.Callback
+        base = sys.modules["keras"].callbacks.Callback
         for hook in NOT_CALLED:
             defined = getattr(type(callback), hook) is not getattr(base, hook)
             if defined or hook in vars(callback):

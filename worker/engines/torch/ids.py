@@ -175,6 +175,19 @@ class TracedIds:
             "feed_batch"
         )
 
+    def outputs_of_sample(self, features_spec: Any) -> Any:
+        """The module's outputs for a few records of zeros whose rows are zeros."""
+        records = _records(features_spec)
+        features = mapped(lambda each: _sample(each, records), features_spec)
+        record = Recording(self._refusals, {name: torch.zeros(()) for name in self._embeddings})
+        training = self._model.training
+        self._model.eval()
+        try:
+            with lookup_with(record), torch.no_grad():
+                return self._model(features)
+        finally:
+            self._model.train(training)
+
     def check(self) -> None:
         """Nothing more: `trace` has refused what must be."""
 

@@ -29,7 +29,7 @@ BYTES_PER_VALUE = 4
 _KINDS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 
-class ServedTable:
+class PlainTable:
     """The table of a plain embedding, as lookups.Table wants one.
 
     name: of its module; "" until the model is built. module: the first that has the weight.
@@ -91,7 +91,7 @@ class ServedTable:
 class ServedWeight(Recorded):
     """The weight of a plain embedding whose rows are on the servers. served: its table."""
 
-    served: ServedTable
+    served: PlainTable
 
     @staticmethod
     def __new__(cls, shape: tuple[int, int], dtype: torch.dtype) -> ServedWeight:
@@ -103,7 +103,7 @@ class ServedWeight(Recorded):
         made = ServedWeight(tuple(self.shape), self.dtype)
         memo[id(self)] = made
         made.law, made.given = self.law, self.given
-        made.served = ServedTable(made, copy.deepcopy(self.served.module, memo))
+        made.served = PlainTable(made, copy.deepcopy(self.served.module, memo))
         made.served.name, made.served.zeroed = self.served.name, set(self.served.zeroed)
         made.requires_grad_(self.requires_grad)
         made._is_param = True
@@ -127,7 +127,7 @@ class _Row(Recorded):
     """A row of a weight, which code may set to zero: that of padding."""
 
     @staticmethod
-    def __new__(cls, table: ServedTable, place: Any) -> _Row:
+    def __new__(cls, table: PlainTable, place: Any) -> _Row:
         """Raises UserError for more than a row."""
         if isinstance(place, bool) or not isinstance(place, int):
             raise table.refused("__getitem__")
@@ -213,7 +213,7 @@ def _patched(kind: Any, threshold: float) -> Iterator[None]:
             original(self, *args, **kwargs)
             return
         served = ServedWeight((count, dim), dtype)
-        served.served = ServedTable(served, self)
+        served.served = PlainTable(served, self)
         of["_weight"] = served
         original(*given.args, **given.kwargs)
         if weight is not None:
@@ -230,13 +230,13 @@ def _patched(kind: Any, threshold: float) -> Iterator[None]:
         kind.__init__ = original
 
 
-def settle(model: torch.nn.Module, file: str) -> dict[str, ServedTable]:
+def settle(model: torch.nn.Module, file: str) -> dict[str, PlainTable]:
     """Take the weights that are tables from among a built model's parameters.
 
     Each stays an attribute of its module, and its table gets that module's dotted path as its name.
     Gives the tables by name. Raises UserError for what servers do not do.
     """
-    found: dict[str, ServedTable] = {}
+    found: dict[str, PlainTable] = {}
     for path, module in model.named_modules():
         for name, weight in list(module._parameters.items()):
             if not isinstance(weight, ServedWeight):
@@ -251,7 +251,7 @@ def settle(model: torch.nn.Module, file: str) -> dict[str, ServedTable]:
     return found
 
 
-def _check(module: Any, table: ServedTable, file: str) -> None:
+def _check(module: Any, table: PlainTable, file: str) -> None:
     """Raises UserError for options of a module that servers do not have."""
     what = (
         f"{file}: embedding {table.name!r} ({table.vocabulary} x {table.dim}) is above "
