@@ -164,6 +164,7 @@ class TracedIds:
         for node in reversed(list(graph.nodes)):
             if node not in needed and node.op != "placeholder":
                 graph.erase_node(node)
+        graph.set_codegen(torch.fx.graph.CodeGen())  # flat: its arguments one after another
         traced.recompile()
         self._traced = traced
         self.operations = [str(node.target) for node in graph.nodes if node.op == "call_function"]
@@ -209,7 +210,8 @@ class TracedIds:
         computed: list[Any] = []
         if None in self._sources:
             with torch.no_grad():
-                computed = list(self._traced(given, self._dense, self._witnesses))
+                others = (*self._dense.values(), *self._witnesses.values())
+                computed = list(self._traced(*given, *others))
         left = iter(computed)
         return [
             array_of(next(left)) if source is None else direct[source] for source in self._sources
