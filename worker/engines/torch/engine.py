@@ -6,7 +6,6 @@ import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from shoal.worker.engines.host.pipeline import HostPipeline
 from shoal.worker.engines.torch.build import build_module, check_features, seed_all
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.evaluation import Evaluator
+from shoal.worker.engines.torch.exporter import TorchExporter
 from shoal.worker.engines.torch.ids import TracedIds
 from shoal.worker.engines.torch.losses import Losses, weights_of_classes
 from shoal.worker.engines.torch.optimizers import optimizers_of
@@ -42,6 +42,7 @@ class Torch:
     steps = EagerSteps
     evaluator = Evaluator
     weights_of_classes = staticmethod(weights_of_classes)
+    exporter = TorchExporter
     eagerly = staticmethod(contextlib.nullcontext)
     seed = staticmethod(seed_all)
 
@@ -97,14 +98,6 @@ class Torch:
     def joined(self, parts: Sequence[Any]) -> npt.NDArray[Any]:
         """See the Protocol."""
         return np.concatenate([array_of(each) for each in parts])
-
-    def save(self, model: Any, tables: Any, folder: Path) -> dict[str, dict[str, str]]:
-        """See the Protocol."""
-        raise NotImplementedError
-
-    def predict_saved(self, folder: Path, model: Any, features: Any) -> Any:
-        """See the Protocol."""
-        raise NotImplementedError
 
 
 ENGINE: Engine = Torch()

@@ -95,7 +95,7 @@ class TracedIds:
             **dict(self._model.named_buffers()),
         }
         witnesses = {name: torch.zeros(()) for name in self._embeddings}
-        sample = [_sample(each, _records(self._spec)) for each in leaves(self._spec)]
+        sample = [sample_of(each, _records(self._spec)) for each in leaves(self._spec)]
         records: list[Recording] = []
 
         def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
@@ -179,7 +179,7 @@ class TracedIds:
     def outputs_of_sample(self, features_spec: Any) -> Any:
         """The module's outputs for a few records of zeros whose rows are zeros."""
         records = _records(features_spec)
-        features = mapped(lambda each: _sample(each, records), features_spec)
+        features = mapped(lambda each: sample_of(each, records), features_spec)
         record = Recording(self._refusals, {name: torch.zeros(()) for name in self._embeddings})
         training = self._model.training
         self._model.eval()
@@ -236,7 +236,8 @@ def _records(spec: Any) -> int:
     return next(size for size in (11, 13, 17, 19, 23, 29, 31, 37) if size not in sizes)
 
 
-def _sample(spec: Any, records: int) -> torch.Tensor:
+def sample_of(spec: Any, records: int) -> torch.Tensor:
+    """Zeros of a spec, for a number of records."""
     shape = [records if size is None else size for size in spec.shape]
     return torch.from_numpy(np.zeros(shape, dtype_of(spec.dtype)))
 
