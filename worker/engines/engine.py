@@ -18,15 +18,16 @@ from shoal.proto import shoal_pb2 as pb
 
 if TYPE_CHECKING:
     from shoal.config.groups.event_time import EventTime
+    from shoal.config.job import JobConfig
     from shoal.data.columns import ListColumn
     from shoal.data.reader import DataReader
     from shoal.files.patience import Patience
     from shoal.worker.code.module import UserModule
     from shoal.worker.input.batch import Batch
     from shoal.worker.input.shuffling import Shuffled
+    from shoal.worker.model.built import BuiltModel
     from shoal.worker.model.evaluation import Evaluation
     from shoal.worker.model.learning.losses import DeclaredLosses
-    from shoal.worker.model.learning.optimizers import ServedOptimizers
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.refusals import Refusals
     from shoal.worker.outputs.export_tables import ExportedTable
@@ -160,17 +161,38 @@ class Engine(Protocol):
     def weights_of_classes(self, labels: Any, table: Sequence[float]) -> Any:
         """The weight of each record, by its class; classes above the table have its last one."""
 
-    def steps(
+    def build(
         self,
-        model: Any,
-        loss: Callable[[Any, Any, Any], Any],
-        optimizers: ServedOptimizers,
-        trainable: Any,
-        state: Any,
-        dims: dict[str, int],
-        ids: Any,
+        module: UserModule,
+        config: JobConfig,
         refusals: Refusals,
         features_spec: Any,
+        weights_spec: Any,
+        worker: int,
+        incarnation: int,
+    ) -> BuiltModel:
+        """Build the model of a module, and find which ids it looks up.
+
+        features_spec: of a batch; None where there are no data, for a model that tells.
+        weights_spec: of the records' weights; None for none. worker, incarnation: whose random
+        numbers are drawn.
+        Raises UserError for a model that shoal cannot serve, UserCodeError if it raises.
+        """
+
+    def check_optimizer(self, module: UserModule) -> object:
+        """Raise what the module's optimizer is refused with, where no model is needed to know."""
+
+    @property
+    def any_optimizer(self) -> Callable[..., Any]:
+        """A function in place of the module's, which gives an optimizer that is served."""
+
+    def check_features(self, model: Any, features_spec: Any, feed: str) -> None:
+        """Raises UserError for features that a model cannot take. feed: what gives them."""
+
+    def steps(
+        self,
+        built: BuiltModel,
+        refusals: Refusals,
         labels_spec: Any,
         weights_spec: Any = None,
         *,
@@ -178,8 +200,7 @@ class Engine(Protocol):
     ) -> Steps:
         """The steps of a model, compiled at their first calls.
 
-        trainable, state, ids: of this engine. dims: length of a row by table. labels_spec: None
-        where nothing is trained. clip_at_once: whether the training step clips.
+        labels_spec: None where nothing is trained. clip_at_once: whether the training step clips.
         """
 
     def evaluator(self, model: ServedModel, module: UserModule) -> Evaluation:

@@ -95,11 +95,8 @@ def inspect(config: JobConfig) -> Report:
 
 
 def _inspect(config: JobConfig, module: Any, report: Report) -> None:
-    import keras
-
-    from shoal.worker.code.module import user_code
+    from shoal.worker.engines import chosen_engine
     from shoal.worker.input.data import JobData
-    from shoal.worker.model.learning.optimizers import ServedOptimizers
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.silent_mistakes import RECORDS, of_data
     from shoal.worker.model.supported import rounded_features
@@ -115,12 +112,10 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
             pipeline = data.pipeline("training")
     with report.noting():
         if module.optimizer is not None:  # else the model is compiled with it
-            with user_code(module.describe("optimizer")):
-                optimizer = module.optimizer()
-            ServedOptimizers(optimizer, module.describe("optimizer"))
+            chosen_engine().check_optimizer(module)
     if report.faults:
         # The model is looked at nevertheless: all faults at once.
-        module = dataclasses.replace(module, optimizer=keras.optimizers.SGD)
+        module = dataclasses.replace(module, optimizer=chosen_engine().any_optimizer)
     if module.prediction_outputs_processor is not None:
         with report.noting():
             check_processor(module.prediction_outputs_processor, module)
@@ -176,7 +171,7 @@ def _places(model: Any, config: JobConfig) -> list[str]:
     """The lines that tell where each part of the model lives."""
     lines = [f"Model {type(model.model).__name__} of {config.model_def}", ""]
     lines.append(f"On the parameter servers, by id ({len(model.tables)} tables):")
-    for table, layer in zip(model.spec.tables, model.tables.values(), strict=True):
+    for table, served in zip(model.spec.tables, model.tables.values(), strict=True):
         size = row_bytes(table)
         optimizer = OptimizerSpec.from_json(table.optimizer)
         slots = ", ".join(optimizer.slot_names) or "none"
@@ -190,7 +185,7 @@ def _places(model: Any, config: JobConfig) -> list[str]:
         )
         values = f"{table.dim} {table.value_dtype} values".replace("  ", " ")
         lines += [
-            f"  {table.name}: {type(layer).__name__} of {values}, {ids}, {kind} at first"
+            f"  {table.name}: {type(served.layer).__name__} of {values}, {ids}, {kind} at first"
             + (", not trained" if table.frozen else ""),
             f"    {size} bytes a row with the slots of {optimizer.kind} ({slots}), {total}",
             *(f"    {each}" for each in told_options(table)),

@@ -18,7 +18,7 @@ from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.model.learning.optimizers import ServedOptimizers
+from shoal.worker.model.built import Optimizers
 
 UPWARDS = ("acc", "auc", "precision", "recall", "f1", "fmeasure")
 DOWNWARDS = ("loss", "error", "mse", "mae", "rmse", "entropy")
@@ -55,7 +55,7 @@ INSTEAD = {
 class Callbacks:
     """The callbacks of a module, sorted by who acts on them."""
 
-    def __init__(self, module: UserModule, optimizers: ServedOptimizers) -> None:
+    def __init__(self, module: UserModule, optimizers: Optimizers) -> None:
         """Call callbacks(). Raises UserError for what cannot act in a job."""
         self._what = module.describe("callbacks")
         self._optimizers = optimizers

@@ -157,12 +157,12 @@ def _described_tables(
 ) -> list[dict[str, Any]]:
     """The tables as they stand in the manifest, in the model's order."""
     described = []
-    for (name, layer), file in zip(model.tables.items(), file_names(model.tables), strict=True):
+    for (name, served), file in zip(model.tables.items(), file_names(model.tables), strict=True):
         table = tables[name]
         entry: dict[str, Any] = {
             "name": name,
             "file": file,
-            "dim": layer.output_dim,
+            "dim": served.dim,
             "rows": table.count,
             "default": table.default.tolist(),
             "dtype": "float32" if table.scales is None else "int8",

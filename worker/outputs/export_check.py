@@ -18,8 +18,6 @@ from shoal.errors import UserError
 from shoal.worker.code.keras_internals import taken_features
 from shoal.worker.code.module import user_code
 from shoal.worker.engines import chosen_engine
-from shoal.worker.model.embeddings.initial_rows import initializer_spec
-from shoal.worker.model.embeddings.keras_embeddings import vocabulary
 from shoal.worker.model.learning.outputs import leaves
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export import write_models
@@ -45,8 +43,8 @@ def try_export(
     Returns lines for the report. Raises UserError if it predicts otherwise than the model
     itself, UserCodeError if it cannot be saved, loaded or called.
     """
-    for name, layer in model.tables.items():
-        if vocabulary(layer) * layer.output_dim * 4 > LARGEST_TABLE:
+    for name, served in model.tables.items():
+        if served.vocabulary * served.dim * 4 > LARGEST_TABLE:
             return [f"  not tried with rows: table {name} is large"]
     tables = _rows_of(model, servers, features, config.export_dtype)
     expected = model.predict_batch(features)
@@ -82,15 +80,15 @@ def _rows_of(
     """The rows that a batch would have in training, as tables, and held by the servers."""
     pulled = model.pull(features, training=True)
     tables = {}
-    for position, (name, layer) in enumerate(model.tables.items()):
+    for position, (name, served) in enumerate(model.tables.items()):
         ids, rows = pulled.ids[position].unique, pulled.rows[position]
         spec = model.spec.tables[position]
-        default = np.zeros(layer.output_dim, np.float32)
-        if vocabulary(layer):
-            ids = np.arange(vocabulary(layer))
+        default = np.zeros(served.dim, np.float32)
+        if served.vocabulary:
+            ids = np.arange(served.vocabulary)
             rows = servers.rows(position, ids)
         else:
-            default = default_row(initializer_spec(layer).default_value, spec.dim, spec)
+            default = default_row(served.initializer.default_value, spec.dim, spec)
         order = np.argsort(ids)
         formed_rows, scales = formed_table(
             ids[order], rows[order], form_of(spec, export_dtype), name

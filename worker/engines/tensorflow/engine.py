@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from shoal.worker.engines.engine import Engine
@@ -20,11 +21,17 @@ from shoal.worker.engines.tensorflow.model.step_errors import explained
 from shoal.worker.engines.tensorflow.model.steps import CompiledSteps
 from shoal.worker.engines.tensorflow.outputs.predicted import joined
 from shoal.worker.engines.tensorflow.outputs.saved_model import predict_saved, save
+from shoal.worker.model.keras_models import build_keras_model, optimizers_of
+from shoal.worker.model.supported import check_features
 
 
 class TensorFlow:
     """See the Protocol."""
 
+    build = staticmethod(build_keras_model)
+    check_optimizer = staticmethod(optimizers_of)
+    any_optimizer = keras.optimizers.SGD
+    check_features = staticmethod(check_features)
     pipeline = InputPipeline
     ids = IdTrace
     recording = RecordLookup
