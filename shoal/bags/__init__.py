@@ -9,9 +9,9 @@ padded         dense ids, of all other backends
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
+
+from shoal.native.strings import string_ids as integers_of
 
 COMBINERS = ("sum", "mean", "sqrtn")
 
@@ -23,12 +23,3 @@ else:
     from shoal.bags.padded import integers, look_up
 
 __all__ = ["COMBINERS", "ON_TENSORFLOW", "integers", "integers_of", "look_up"]
-
-
-def integers_of(strings: Any) -> Any:
-    """The ids of a list of strings, or of lists of such, as NumPy's int64 of its shape."""
-    import tensorflow as tf  # late: other backends do without it
-
-    from shoal.bags.tensorflow import integers
-
-    return integers(tf.constant(strings, tf.string)).numpy()
