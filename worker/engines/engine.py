@@ -6,7 +6,7 @@ and of a step's inputs: these are the engine's own, and nobody else looks into t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -125,6 +125,35 @@ class Steps(Protocol):
         """The spec of the outputs that `predict` gives."""
 
 
+class Exporter(Protocol):
+    """The forms of a model that an export has beside tables and dense values."""
+
+    def write(
+        self, tables: Mapping[str, ExportedTable], folder: Path
+    ) -> tuple[dict[str, str | None], dict[str, dict[str, str]]]:
+        """Save the model with its tables, in each of the forms that it can have.
+
+        Gives the name of each form's file or folder as the manifest has it, and, for each table
+        whose vectors a form takes, the names of its inputs. Raises UserCodeError if the model can
+        have none of them, or one fails that it can have, UserError for names that clash, and
+        OSError.
+        """
+
+    def discard(self, folder: Path) -> None:
+        """Remove what `write` has left there."""
+
+    def lacking(self, tables: Mapping[str, ExportedTable]) -> list[str]:
+        """The parts that an export with such tables lacks, in words.
+
+        Raises UserError or UserCodeError if the model can have none of the forms.
+        """
+
+    def predictions(
+        self, folder: Path, written: Mapping[str, str | None], features: Any
+    ) -> Iterator[tuple[str, Any]]:
+        """Of each form that `write` has written, its name and its outputs for a batch."""
+
+
 class Engine(Protocol):
     """A framework, as the rest of the worker uses it."""
 
@@ -235,14 +264,5 @@ class Engine(Protocol):
     def joined(self, parts: Sequence[Any]) -> npt.NDArray[Any] | ListColumn:
         """An output of several batches, one after the other."""
 
-    def save(
-        self, model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
-    ) -> dict[str, dict[str, str]]:
-        """Write the form of an export that is the framework's own.
-
-        Gives, for each table whose vectors it takes, the names of its inputs. Raises UserError for
-        names that clash, and OSError.
-        """
-
-    def predict_saved(self, folder: Path, model: ServedModel, features: Any) -> Any:
-        """The outputs of what `save` wrote without such tables, for the features of a batch."""
+    def exporter(self, model: ServedModel, kinds: Set[str]) -> Exporter:
+        """The forms of an export. kinds: as --export names them, that this engine has."""

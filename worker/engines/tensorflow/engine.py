@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -19,10 +20,11 @@ from shoal.worker.engines.tensorflow.model.losses import Losses
 from shoal.worker.engines.tensorflow.model.sample_weights import weights_of_classes
 from shoal.worker.engines.tensorflow.model.step_errors import explained
 from shoal.worker.engines.tensorflow.model.steps import CompiledSteps
+from shoal.worker.engines.tensorflow.outputs import saved_model
 from shoal.worker.engines.tensorflow.outputs.predicted import joined
-from shoal.worker.engines.tensorflow.outputs.saved_model import predict_saved, save
 from shoal.worker.model.keras_models import build_keras_model, optimizers_of
 from shoal.worker.model.supported import check_features
+from shoal.worker.outputs.keras_export import KerasExporter
 
 
 class TensorFlow:
@@ -46,8 +48,7 @@ class TensorFlow:
     scattered = staticmethod(scattered)
     kernel_layouts = staticmethod(kernel_layouts)
     joined = staticmethod(joined)
-    save = staticmethod(save)
-    predict_saved = staticmethod(predict_saved)
+    exporter = staticmethod(partial(KerasExporter, saved_models=saved_model))
     eagerly = staticmethod(tf.init_scope)
 
     def seed(self, number: int) -> None:
