@@ -32,7 +32,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import DTYPES
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.engines import import_framework
+from shoal.worker.engines import check_backend, choose_engine_of, framework, import_framework
 from shoal.worker.servers.local import LocalServers, store_of
 
 INDEX_BYTES = 32
@@ -89,6 +89,7 @@ def inspect(config: JobConfig) -> Report:
     report = Report()
     with report.noting():
         module = load_module(config.model_zoo, config.model_def, config.model_params)
+        check_backend()
         _inspect(config, module, report)
     return report
 
@@ -270,8 +271,12 @@ def _try_batch(model: Any, module: Any, data: Any, report: Report) -> Any:
     return batch
 
 
-def import_quietly(command: str) -> None:
-    """Import TensorFlow, which tells of CPU features whatever its log level is; it stays quiet."""
+def import_quietly(command: str, config: JobConfig) -> None:
+    """Import the framework of a job; it stays quiet.
+
+    TensorFlow tells of CPU features whatever its log level is. Where there is no such framework, it
+    is told and the process ends with code 2.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     warnings.simplefilter("ignore")
     kept = os.dup(2)
@@ -279,16 +284,15 @@ def import_quietly(command: str) -> None:
         os.dup2(nowhere.fileno(), 2)
         try:
             with lasting_imports():
-                import keras  # noqa: F401
-
+                choose_engine_of(config)
                 import_framework()
-        except ImportError as error:
+                check_backend()
+        except (ImportError, UserError) as error:
             os.dup2(kept, 2)
-            click.echo(
-                f"Error: shoal {command} needs TensorFlow 2.16 or newer ({error}); install it "
-                "with: pip install 'shoal[cpu]'",
-                err=True,
-            )
+            text = str(error)
+            if isinstance(error, ImportError):
+                text = framework().missing(f"shoal {command} needs", error)
+            click.echo(f"Error: {text}", err=True)
             sys.exit(EXIT_USER_ERROR)
         finally:
             os.dup2(kept, 2)
@@ -296,14 +300,16 @@ def import_quietly(command: str) -> None:
 
 
 @contextlib.contextmanager
-def telling_errors(command: str) -> Iterator[None]:
-    """Import TensorFlow as `import_quietly` does, and let an error of the body end the process.
+def telling_errors(command: str, config: str) -> Iterator[JobConfig]:
+    """Load a job.json and import its framework as `import_quietly` does, for the body.
 
-    It is told as users read it; the exit code is 1 if a disk fails, otherwise 2.
+    An error of any of them ends the process. It is told as users read it; the exit code is 1 if a
+    disk fails, otherwise 2.
     """
-    import_quietly(command)
     try:
-        yield
+        job = JobConfig.load(config)
+        import_quietly(command, job)
+        yield job
     except (UserError, StorageError) as error:
         # Reading what was saved is also what --restore-from does.
         click.echo(f"Error: {str(error).removeprefix('--restore-from: ')}", err=True)
@@ -317,8 +323,9 @@ def telling_errors(command: str) -> Iterator[None]:
 @click.option("--config", required=True, help="A job.json.")
 def main(config: str) -> None:
     """Print the report of `shoal check`; exit 2 where there is a fault."""
-    import_quietly("check")
-    report = inspect(JobConfig.load(config))
+    job = JobConfig.load(config)
+    import_quietly("check", job)
+    report = inspect(job)
     for line in report.lines:
         click.echo(line)
     for warning in report.warnings:
