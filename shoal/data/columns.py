@@ -182,6 +182,20 @@ def columns_of(chunk: Any, source: str = "") -> dict[str, Any]:
     )
 
 
+def rows_in(chunk: Any) -> int:
+    """The number of records in a chunk that is not converted. Raises UserError if it is none."""
+    if isinstance(chunk, pa.RecordBatch | pa.Table):
+        return int(chunk.num_rows)
+    return next((len(column) for column in columns_of(chunk).values()), 0)
+
+
+def row_of(chunk: Any, row: int) -> Any:
+    """A chunk of one record of a chunk that is not converted."""
+    if isinstance(chunk, pa.RecordBatch | pa.Table):
+        return chunk.slice(row, 1)
+    return {name: column[row : row + 1] for name, column in columns_of(chunk).items()}
+
+
 @dataclass(frozen=True)
 class _Place:
     """The position of a column, as the beginning of an error message.

@@ -6,51 +6,47 @@ A module's names and the arguments of Python take the same. Owns the functions t
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from shoal.errors import UserError
+from shoal.worker.code.of_keras import is_of_keras
 
-_ACCURACIES = {
+ACCURACIES = {
     "binary_crossentropy": "BinaryAccuracy",
     "categorical_crossentropy": "CategoricalAccuracy",
     "sparse_categorical_crossentropy": "SparseCategoricalAccuracy",
 }
-"""The class of keras.metrics that "accuracy" means, by the loss."""
+"""Keras's name of what "accuracy" means, by the loss."""
 
-_VALUES: dict[str, tuple[tuple[type, ...], str]] = {
-    "loss": ((str, Mapping, list, tuple), ""),
+_VALUES: dict[str, tuple[tuple[type, ...], str | None]] = {
+    "loss": ((str, Mapping, list, tuple), None),
     "optimizer": ((str, Mapping), "optimizers.Optimizer"),
     "eval_metrics_fn": ((str, Mapping, list, tuple), "metrics.Metric"),
     "callbacks": ((list, tuple), "callbacks.Callback"),
 }
-"""Of which types a value may be that is given under the name of a function; the last one Keras's."""
+"""Of which types a value may be that is given under the name of a function, and of which class of
+Keras."""
 
 NAMES = tuple(_VALUES)
-"""The functions in whose place there may be values."""
 
 
-def allowed(name: str) -> tuple[type, ...]:
-    """The types of values that may be given in place of a function; none for most functions."""
-    plain, of_keras = _VALUES.get(name, ((), ""))
-    keras = sys.modules.get("keras")  # who gives one of its objects has imported it
-    if keras is None or not of_keras:
-        return plain
-    room, kind = of_keras.split(".")
-    return (*plain, getattr(getattr(keras, room), kind))
+def is_value(name: str, given: Any) -> bool:
+    """True for a value that may be given under the name of a function."""
+    kinds, of_keras = _VALUES.get(name, ((), None))
+    return isinstance(given, kinds) or (of_keras is not None and is_of_keras(given, of_keras))
 
 
 def functions_of(
     loss: Any = None, optimizer: Any = None, eval_metrics_fn: Any = None, callbacks: Any = None
 ) -> dict[str, Any]:
-    """The functions that values of `NAMES` become; what is a function or a loss stays as it is."""
+    """The functions that values become; what is a function or a loss stays as it is."""
     metrics = eval_metrics_fn
-    if isinstance(optimizer, allowed("optimizer")):
+    if is_value("optimizer", optimizer):
         optimizer = _constant(_optimizer(optimizer))
-    if isinstance(metrics, allowed("eval_metrics_fn")):
+    if is_value("eval_metrics_fn", metrics):
         metrics = functools.partial(metrics_by_name, metrics, loss)
-    if isinstance(callbacks, allowed("callbacks")):
+    if is_value("callbacks", callbacks):
         callbacks = _constant(list(callbacks) if isinstance(callbacks, tuple) else callbacks)
     return dict(zip(NAMES, (loss, optimizer, metrics, callbacks), strict=True))
 
@@ -64,7 +60,7 @@ def _optimizer(given: Any) -> Any:
         return {name: _optimizer(each) for name, each in given.items()}
     if not isinstance(given, str):
         return given
-    import keras
+    import keras  # late: a PyTorch module names nothing of Keras's
 
     try:
         return keras.optimizers.get(given)
@@ -78,7 +74,7 @@ def metrics_by_name(metrics: Any, loss: Any) -> Any:
     metrics: as Keras's compile() takes them. loss: that "accuracy" is about. Raises UserError
     where it is none of Keras's by name.
     """
-    if not isinstance(metrics, Mapping | list | tuple | None):
+    if isinstance(metrics, str) or is_of_keras(metrics, "metrics.Metric"):
         metrics = [metrics]
     if isinstance(metrics, Mapping):
         of = loss if isinstance(loss, Mapping) else {}
@@ -102,14 +98,14 @@ def _metric(metric: Any, loss: Any) -> Any:
     """A metric by its name in Keras; any other as it is."""
     if not isinstance(metric, str):
         return metric
-    import keras
+    import keras  # late, as above
 
     if metric.lower() not in ("accuracy", "acc"):
         return keras.metrics.get(metric)
     of = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
-    if of not in _ACCURACIES:
+    if of not in ACCURACIES:
         raise UserError(
             f"metrics: {metric!r} depends on a loss of Keras by name; give the metric itself, such "
             "as keras.metrics.BinaryAccuracy()"
         )
-    return getattr(keras.metrics, _ACCURACIES[of])()
+    return getattr(keras.metrics, ACCURACIES[of])()

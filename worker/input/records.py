@@ -7,19 +7,26 @@ columns are read at all. What is made of the columns is the engine's pipeline's.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from shoal.config.groups.event_time import EventTime
-from shoal.data.columns import read_columns, records_in
+from shoal.data.columns import (
+    as_columns,
+    gathered,
+    read_columns,
+    records_in,
+    row_of,
+    rows_in,
+)
 from shoal.data.indexed_reader import IndexedReader
-from shoal.data.pieces import joined, minibatches, part
+from shoal.data.pieces import joined, minibatches
 from shoal.data.reader import CHUNK_ROWS, DataReader, check_columns
-from shoal.data.samples.samples import blank, sample_columns, typed_columns
+from shoal.data.samples.samples import sample_columns, typed_columns
 from shoal.errors import UnreadableError, UserCodeError, UserError
 from shoal.files.patience import Patience
 from shoal.proto import shoal_pb2 as pb
@@ -28,11 +35,11 @@ from shoal.worker.input.event_times import EventTimes, Int64, RangeTimes
 from shoal.worker.input.shuffling import Shuffled, ShuffledRecords
 from shoal.worker.reports.progress import Progress
 
-FIRST_RECORDS = 64
+FIRST_RECORDS = 32
 """Of the data, of which `beginnings` are."""
 
 ALONE = 8
-"""Of the first records that are given each alone, at most."""
+"""Of them, that are read each alone where they cannot be read together."""
 
 
 @dataclass
@@ -122,41 +129,38 @@ class Records:
                     return sample_columns(self.reader, source.name, 1)
         raise UserError(f"there is no record in the {mode} data")
 
-    def beginnings(
-        self, sample: Mapping[str, Any], faults: Collection[str]
-    ) -> Iterator[dict[str, Any]]:
-        """The first records that can be read, together, and then each of the very first alone.
+    def beginnings(self, faults: Collection[str]) -> Iterator[dict[str, Any]]:
+        """The first records, together, and then each of them alone.
 
-        sample: as `first` gives it. faults: columns with something wrong, which have nothing in
-        them here. Raises UnreadableError and OSError.
+        Lack columns whose values are wrong, and `faults`, in all of whose something is. Where the
+        first records cannot be read together, each of the very first alone that can be. Raises
+        UnreadableError and OSError.
         """
-        good = sample.keys() - set(faults)
         with self.reading("the first records"):
             source = self.reader.first()
+        names = [name for name in self.reader.schema().names if name not in faults]
         end = min(source.records, FIRST_RECORDS)
-        whole = self._beginning(source.name, 0, end, good)
-        if whole is not None:
-            yield whole | {name: blank(sample[name], end) for name in faults}
-        for record in range(min(end, ALONE) if end > 1 or whole is None else 0):
-            alone = (
-                self._beginning(source.name, record, record + 1, good)
-                if whole is None
-                else part(whole, record, record + 1)
-            )
-            if alone is not None:
-                yield alone | {name: blank(sample[name], 1) for name in faults}
+        chunks = self._raw(source.name, 0, end)
+        if chunks:
+            yield _converted(chunks, names)
+            if end > 1:
+                for chunk in chunks:
+                    for row in range(rows_in(chunk)):
+                        yield _converted([row_of(chunk, row)], names)
+            return
+        for record in range(min(end, ALONE)):
+            if chunks := self._raw(source.name, record, record + 1):
+                yield _converted(chunks, names)
 
-    def _beginning(
-        self, source: str, start: int, end: int, names: Collection[str]
-    ) -> dict[str, Any] | None:
-        """These columns of a range; None if they cannot be read, of which reading will tell."""
+    def _raw(self, source: str, start: int, end: int) -> list[Any]:
+        """The chunks of a range, not converted; none where it cannot be read."""
         try:
             with self.reading("the first records"):
-                return joined(list(read_columns(self.reader, source, start, end, names)))
+                return list(gathered(self.reader.read(source, start, end), self.reader))
         except UnreadableError:
             raise
         except (UserError, UserCodeError):
-            return None
+            return []
 
     def refuse_column(self, name: str, what: str) -> None:
         """Raises UserError for a column that is not there, with what may be the reason."""
@@ -203,6 +207,11 @@ class Records:
             self.reader.widen()
             self.reader.narrow(self.used)
         self._in_windows = ShuffledRecords(self._window)  # what it holds lacks them
+
+    def check_first(self, names: Collection[str]) -> None:
+        """Raises UserError if the first record lacks one of these columns."""
+        with self.reading("the first record"):
+            list(read_columns(self.reader, self.reader.first().name, 0, 1, names))
 
     def missing(self, source: str, record: int) -> list[str]:
         """The columns that are used and have no value in a record: those of floats, as NaN.
@@ -301,3 +310,12 @@ class Records:
             return nullcontext()
         reader = self._module.describe("custom_data_reader")
         return user_code(f"{reader}, reading {what},", reads=True)
+
+
+def _converted(chunks: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """Those of these columns that can be converted."""
+    found: dict[str, Any] = {}
+    for name in names:
+        with suppress(UserError):
+            found |= joined([as_columns(chunk, only=[name]) for chunk in chunks])
+    return found

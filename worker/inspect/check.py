@@ -290,9 +290,9 @@ def import_quietly(command: str, config: JobConfig) -> None:
                 check_backend()
         except (ImportError, UserError) as error:
             os.dup2(kept, 2)
-            known = isinstance(error, UserError)
-            needs = f"shoal {command} needs"
-            text = str(error) if known else framework().missing(needs, error)
+            text = str(error)
+            if isinstance(error, ImportError):
+                text = framework().missing(f"shoal {command} needs", error)
             click.echo(f"Error: {text}", err=True)
             sys.exit(EXIT_USER_ERROR)
         finally:

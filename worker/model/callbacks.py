@@ -6,7 +6,6 @@ this worker calls. Anything that could not mean the same as in Keras is refused 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -16,6 +15,7 @@ from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.of_keras import is_keras_own, is_of_keras
 from shoal.worker.model.built import Optimizers
 
 UPWARDS = ("acc", "auc", "precision", "recall", "f1", "fmeasure")
@@ -83,6 +83,7 @@ class Callbacks:
             raise UserError(f"{self._what}: there are two schedules of the learning rate")
 
     def _take(self, callback: Any) -> None:
+        own_keras = is_keras_own(callback)
         name = type(callback).__name__
         if isinstance(callback, ours.MaxSteps):
             least = min(self.rules.max_steps or callback.steps, callback.steps)
@@ -104,24 +105,15 @@ class Callbacks:
             self._best(self.rules.export, callback)
         elif isinstance(callback, ours.MLflow):
             self._record(callback)
-        else:
-            self._take_keras(callback, name)
-
-    def _take_keras(self, callback: Any, name: str) -> None:
-        """Take a callback of Keras's, which who gives one has imported. Raises UserError."""
-        keras = sys.modules.get("keras")
-        if keras is None or not isinstance(callback, keras.callbacks.Callback):
+        elif not is_of_keras(callback, "callbacks.Callback"):
             raise UserError(
                 f"{self._what}: {name} is neither of shoal.callbacks nor a keras.callbacks.Callback"
             )
-        from shoal.worker.code.keras_internals import is_keras_own  # imports Keras
-
-        own_keras = is_keras_own(callback)
-        if own_keras and isinstance(callback, keras.callbacks.EarlyStopping):
+        elif own_keras and is_of_keras(callback, "callbacks.EarlyStopping"):
             self._early_stopping(self._translated(callback))
-        elif own_keras and isinstance(callback, keras.callbacks.LearningRateScheduler):
+        elif own_keras and is_of_keras(callback, "callbacks.LearningRateScheduler"):
             self._schedules.append(self._by_epoch(callback.schedule))
-        elif own_keras and isinstance(callback, keras.callbacks.ReduceLROnPlateau):
+        elif own_keras and is_of_keras(callback, "callbacks.ReduceLROnPlateau"):
             self._reduce(_plateau_of(callback))
         elif own_keras and name == "TensorBoard":
             self._tensorboard = True
@@ -149,7 +141,9 @@ class Callbacks:
             raise UserError(f"{self._what}: there are two callbacks {name}")
 
     def _check_hooks(self, callback: Any, name: str) -> None:
-        base = sys.modules["keras"].callbacks.Callback
+        import keras  # late: it is loaded, since the callback is of it
+
+        base = keras.callbacks.Callback
         for hook in NOT_CALLED:
             defined = getattr(type(callback), hook) is not getattr(base, hook)
             if defined or hook in vars(callback):
