@@ -23,6 +23,8 @@ from shoal.base.modules.by_value import (
     MODEL,
     MODULE,
     PICKLE,
+    GivenModule,
+    GivenOptimizer,
     Kept,
     MadeOf,
     Parts,
@@ -65,7 +67,8 @@ def write_model(folder: Path, given: Mapping[str, Any]) -> None:
     defined += [name for name in VALUES if getattr(parts, name) is not None]
     measured = parts.metrics is not None or parts.metrics_of_compile is not None
     defined += ["eval_metrics_fn"] * measured
-    defined += ["callbacks"] * (parts.callbacks is not None)
+    for name in ("callbacks", "training_step", "scheduler"):
+        defined += [name] * (getattr(parts, name) is not None)
     lines = [f'{name} = _given["{name}"]\n' for name in defined]
     folder.joinpath(MODULE).write_text(_HEAD + "".join(lines))
 
@@ -78,11 +81,7 @@ def engine_of(given: Mapping[str, Any], wanted: str) -> str:
     """
     model, keras = given.get("model"), sys.modules.get("keras")
     torch = sys.modules.get("torch")
-    is_module = torch is not None and (
-        isinstance(model, torch.nn.Module)
-        or (isinstance(model, type) and issubclass(model, torch.nn.Module))
-    )
-    if is_module and not _is_keras(model):
+    if _is_module(model):
         if wanted not in (AUTO, "torch"):
             raise UserError(f"--engine {wanted}: model is a torch.nn.Module, which torch trains")
         return "torch"
@@ -97,6 +96,15 @@ def engine_of(given: Mapping[str, Any], wanted: str) -> str:
             f"it: set {VARIABLE}={wanted} before Keras is imported, or leave engine out"
         )
     return found
+
+
+def _is_module(model: Any) -> bool:
+    """True for a torch.nn.Module that is no model of Keras, or a class of such ones."""
+    torch = sys.modules.get("torch")
+    if torch is None or _is_keras(model):
+        return False
+    kind = model if isinstance(model, type) else type(model)
+    return issubclass(kind, torch.nn.Module)
 
 
 def _is_keras(model: Any) -> bool:
@@ -120,11 +128,15 @@ def _parts(given: Mapping[str, Any], folder: Path) -> Parts:
             values, of_compile = _with_compiled(model, values)
         configs += [_config_of(model), of_compile]
         _save(model, folder / MODEL)
+    elif _is_module(model) and not isinstance(model, type):
+        values |= {"model": GivenModule(model)}
     elif not callable(model):
         raise UserError(
-            f"model must be a keras.Model, or a function or class that gives one, not "
-            f"{_kind(model)}"
+            f"model must be a keras.Model or torch.nn.Module, or a function or class that gives "
+            f"one, not {_kind(model)}"
         )
+    if _of_torch(values["optimizer"]):
+        values |= {"optimizer": _given_optimizer(values["optimizer"])}
     _check(values)
     portable = {name: _portable(value, configs) for name, value in values.items()}
     # A class or function that only a configuration names would not come along.
@@ -161,11 +173,16 @@ def _with_compiled(model: Any, given: dict[str, Any]) -> tuple[dict[str, Any], A
 
 def _check(values: Mapping[str, Any]) -> None:
     """Raises UserError for an argument that is missing or of a wrong kind."""
+    module = isinstance(values["model"], GivenModule)
     for name in ("loss", "optimizer"):
         # A function may compile the model that it makes.
-        if values[name] is None and values["model"] is None:
-            raise UserError(f"{name} is missing: give the argument {name}, or a compiled model")
-    for name in ("feed", "feed_batch"):
+        if values[name] is None and (values["model"] is None or module):
+            if name == "loss" and values["training_step"] is not None:
+                continue
+            instead = "training_step" if name == "loss" else "a function of the parameters"
+            instead = instead if module else "a compiled model"
+            raise UserError(f"{name} is missing: give the argument {name}, or {instead}")
+    for name in ("feed", "feed_batch", "training_step", "scheduler"):
         if values[name] is not None and not callable(values[name]):
             raise UserError(f"{name} must be a function, not {_kind(values[name])}")
     optimizer = values["optimizer"]
@@ -173,8 +190,9 @@ def _check(values: Mapping[str, Any]) -> None:
         for each in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
             if not (isinstance(each, str) or _is(each, _OF_KERAS[1])):
                 raise UserError(
-                    "optimizer must be a Keras optimizer, its name, a dict of these by table "
-                    f"name, or a function that gives one of these, not {_kind(each)}"
+                    "optimizer must be an optimizer of Keras or torch.optim, its name in Keras, a "
+                    "dict of these by table name, or a function that gives one of these, not "
+                    f"{_kind(each)}"
                 )
     for name, part in (("label", "labels"), ("sample_weight", "weights")):
         if (value := values[name]) is None:
@@ -183,6 +201,26 @@ def _check(values: Mapping[str, Any]) -> None:
             raise UserError(f"{name} must be the name of a column, not {_kind(value)}")
         if (values["feed"] or values["feed_batch"]) is not None:
             raise UserError(f"{name} is for a job without feed, which chooses the {part} itself")
+
+
+def _of_torch(optimizer: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(optimizer, torch.optim.Optimizer)
+
+
+def _given_optimizer(optimizer: Any) -> GivenOptimizer:
+    """Raises UserError for one whose parameters are in groups with options of their own."""
+    first, *others = (
+        {name: value for name, value in group.items() if name in optimizer.defaults}
+        for group in optimizer.param_groups
+    )
+    if any(group != first for group in others):
+        raise UserError(
+            f"optimizer has {1 + len(others)} groups of parameters with options of their own: give "
+            "a function, optimizer=lambda parameters: ..., which gives a dict of optimizers by "
+            "table name"
+        )
+    return GivenOptimizer(type(optimizer), first)
 
 
 def _kind(value: Any) -> str:

@@ -30,7 +30,6 @@ from shoal.config.model_params import params_of
 from shoal.errors import StorageAwayError, UserCodeError, UserError
 from shoal.worker.code.given_values import NAMES, functions_of, is_value
 from shoal.worker.code.kept_modules import KeptModules
-from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.code.params import with_params
 from shoal.worker.engines import engine_name
 
@@ -162,6 +161,7 @@ class UserModule:
                 )
         return found
 
+<<<<<<< HEAD
     @property
     def model_name(self) -> str:
         """The function or class that makes the model, as messages name it."""
@@ -177,6 +177,19 @@ class UserModule:
         model = self.make_model()
         if not is_of_keras(model, "Model"):
             raise UserError(f"{self.model_name} returned {type(model).__name__}, not a keras.Model")
+=======
+    def build_model(self, kind: type = object, words: str = "") -> Any:
+        """Call custom_model(), or instantiate the model class.
+
+        kind, words: of models that the engine takes. Raises UserError if the result is none,
+        UserCodeError if it raises.
+        """
+        name = getattr(self.custom_model, "__name__", "custom_model")
+        with user_code(self.describe(name)):
+            model = self.custom_model()
+        if not isinstance(model, kind):
+            raise UserError(f"{self.describe(name)} returned {type(model).__name__}, not {words}")
+>>>>>>> main
         return model
 
 

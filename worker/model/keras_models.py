@@ -13,7 +13,6 @@ import keras
 
 from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
-from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import compiled_with
 from shoal.worker.code.module import UserModule, user_code
