@@ -161,23 +161,6 @@ class UserModule:
                 )
         return found
 
-<<<<<<< HEAD
-    @property
-    def model_name(self) -> str:
-        """The function or class that makes the model, as messages name it."""
-        return self.describe(getattr(self.custom_model, "__name__", "custom_model"))
-
-    def make_model(self) -> Any:
-        """Call custom_model(), or instantiate the class. Raises UserCodeError if it raises."""
-        with user_code(self.model_name):
-            return self.custom_model()
-
-    def build_model(self) -> Any:
-        """A model of Keras, as `make_model` gives it. Raises UserError if it is none."""
-        model = self.make_model()
-        if not is_of_keras(model, "Model"):
-            raise UserError(f"{self.model_name} returned {type(model).__name__}, not a keras.Model")
-=======
     def build_model(self, kind: type = object, words: str = "") -> Any:
         """Call custom_model(), or instantiate the model class.
 
@@ -189,7 +172,6 @@ class UserModule:
             model = self.custom_model()
         if not isinstance(model, kind):
             raise UserError(f"{self.describe(name)} returned {type(model).__name__}, not {words}")
->>>>>>> main
         return model
 
 

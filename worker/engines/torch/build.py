@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shoal.base.nested import mapped
 from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
 from shoal.errors import UserError
@@ -52,14 +51,12 @@ def build_module(
     file = module.path.name
     seed_all(config.seed)
     with tables_above(config.embedding_threshold):
-        model = module.make_model()
-    if not isinstance(model, torch.nn.Module):
-        raise UserError(
-            f"{module.model_name} returned {type(model).__name__}, not a torch.nn.Module"
-        )
+        model = module.build_model(torch.nn.Module, "a torch.nn.Module")
     module = _with_loss(module)
     if features_spec is None:
-        raise UserError(f"the model of {file} does not say what its inputs are: give --training-data")
+        raise UserError(
+            f"the model of {file} does not say what its inputs are: give --training-data"
+        )
     check_module(model, file)
     embeddings = named_tables(model, settle(model, file))
     trainable, state = FlatTensors(trained(model)), FlatTensors(kept(model))
@@ -78,7 +75,9 @@ def build_module(
     optimizers.choose(ids.tables, dense=bool(trainable.variables), frozen=ids.frozen)
     if worker or incarnation:
         # Numbers of its own for each start of each worker, now that weights are made.
-        seed_all(int(np.random.SeedSequence([config.seed, worker, incarnation]).generate_state(1)[0]))
+        seed_all(
+            int(np.random.SeedSequence([config.seed, worker, incarnation]).generate_state(1)[0])
+        )
     return BuiltModel(
         model=model,
         module=module,
