@@ -45,6 +45,8 @@ kinds.IMPORTS["command"] = (
     "shoal.proto.channels.rpc",
 )
 kinds.LATER["command"] = ("shoal.checkpoints.found", "shoal.checkpoints.formats.schema")
+ENGINE = "ENGINE_OF_TESTS"
+"""The variable with the engine whose models in zoo/by_ENGINE/ are in the place of those in zoo/."""
 MODELS = {"export": "keras,savedmodel"}
 """What an export has besides tables and dense values, if nothing else is asked for."""
 IN_TERMINAL = """
@@ -154,6 +156,8 @@ class RunningJob:
         defaults = {"model_zoo": ZOO, "job_name": name, "job_dir": self.folder.path}
         if command == "train" and "output" in fields:
             defaults["export"] = "none"
+        if (engine := os.environ.get(ENGINE)) and (model := fields.get("model_def")):
+            fields["model_def"] = f"by_{engine}.{model}"
         line = arguments_of(command, **(defaults | fields))
         environment = environment_of(**{"GATE": str(self.gate), **(environment or {})})
         self._outputs[0].touch()
