@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from shoal.base.nested import mapped
 from shoal.config.groups.event_time import EventTime
 from shoal.data.columns import records_in
@@ -17,6 +19,7 @@ from shoal.data.pieces import part as part_of
 from shoal.data.reader import DataReader
 from shoal.errors import UserCodeError, UserError
 from shoal.files.patience import Patience
+from shoal.native.arrays import aligned_empty
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
 from shoal.worker.code.module import UserModule
@@ -54,8 +57,8 @@ class HostPipeline:
     ) -> None:
         """Other arguments: as of the Protocol.
 
-        arrays: makes the engine's array of one of NumPy's, which is contiguous, writable and, for
-          texts, of bytes as objects. Runs in the thread that reads; may keep the memory.
+        arrays: makes the engine's array of one of NumPy's, which is contiguous, writable, aligned
+          and nobody else's; texts are bytes as objects. Runs in the thread that reads.
 
         Raises UserError for a module without feed_batch, for columns that there are not and for
         what feed_batch must not give; UserCodeError if it raises for each of the first records.
@@ -165,7 +168,14 @@ class HostPipeline:
                 raise
 
     def _of_engine(self, array: Any) -> Any:
-        return None if array is None else self._arrays(array)
+        if array is None:
+            return None
+        # The function may have kept the memory, and write to it for the next minibatch.
+        if array.dtype.kind == "O":
+            return self._arrays(array.copy())
+        own = aligned_empty(array.shape, array.dtype)
+        np.copyto(own, array)
+        return self._arrays(own)
 
     def _raise_at_record(self, columns: Columns, run: Run, made_of: pb.Range) -> None:
         """Call feed_batch again record by record, to name the one that it raises for."""

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from shoal.worker.engines.engine import Engine
-from shoal.worker.engines.tensorflow.input.feed import InputPipeline
+from shoal.worker.engines.tensorflow.input.numpy_feed import pipeline
 from shoal.worker.engines.tensorflow.model.clipping import clipped
 from shoal.worker.engines.tensorflow.model.evaluation import Evaluator
 from shoal.worker.engines.tensorflow.model.flat import FlatVariables
@@ -25,7 +25,7 @@ from shoal.worker.engines.tensorflow.outputs.saved_model import predict_saved, s
 class TensorFlow:
     """See the Protocol."""
 
-    pipeline = InputPipeline
+    pipeline = staticmethod(pipeline)
     ids = IdTrace
     recording = RecordLookup
     dense = FlatVariables
