@@ -74,11 +74,12 @@ class Exported:
         """See JobResult.embedding."""
         import numpy as np
 
+        from shoal.native.strings import string_ids
+
         found = self._table(name)
         wanted = np.asarray(ids)
         if wanted.size and all(isinstance(each, str | bytes) for each in wanted.flat):
-            bags = library("shoal.bags", "embedding() of strings", "'shoal[cpu]'")
-            wanted = bags.integers_of(wanted.tolist())
+            wanted = string_ids(wanted)
         if wanted.dtype.kind not in "iu":
             raise UserError(f"ids must be integers or strings, not {wanted.dtype}")
         distinct, places = np.unique(wanted.ravel().astype(np.int64), return_inverse=True)

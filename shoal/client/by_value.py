@@ -23,6 +23,8 @@ from shoal.base.modules.by_value import (
     MODEL,
     MODULE,
     PICKLE,
+    GivenModule,
+    GivenOptimizer,
     Kept,
     MadeOf,
     Parts,
@@ -30,6 +32,7 @@ from shoal.base.modules.by_value import (
     named_code,
     python_version,
 )
+from shoal.base.modules.engines import AUTO, VARIABLE, checked_backend, of_keras
 from shoal.base.modules.user_module import VALUES
 from shoal.config.signatures import BY_VALUE
 from shoal.errors import UserError
@@ -69,6 +72,48 @@ def write_model(folder: Path, given: Mapping[str, Any]) -> None:
     folder.joinpath(MODULE).write_text(_HEAD + "".join(lines))
 
 
+def engine_of(given: Mapping[str, Any], wanted: str) -> str:
+    """The engine of a model that is given by value: the one that this program has loaded for it.
+
+    given: as for `write_model`. wanted: the engine that is asked for, or auto. Raises UserError if
+    the program's Keras has another backend, or one that trains nothing.
+    """
+    model, keras = given.get("model"), sys.modules.get("keras")
+    torch = sys.modules.get("torch")
+    if _is_module(model):
+        if wanted not in (AUTO, "torch"):
+            raise UserError(f"--engine {wanted}: model is a torch.nn.Module, which torch trains")
+        return "torch"
+    if keras is None or (wanted == "torch" and torch is not None and not _is_keras(model)):
+        # A function: what it makes is not known, but by what is loaded.
+        loaded = [name for name in ("torch", "jax") if name in sys.modules]
+        return next(iter(loaded), of_keras()) if wanted == AUTO else wanted
+    found = checked_backend(keras.backend.backend(), "this program")
+    if wanted not in (AUTO, found):
+        raise UserError(
+            f"--engine {wanted}: Keras was imported with {found} in this program, and model is of "
+            f"it: set {VARIABLE}={wanted} before Keras is imported, or leave engine out"
+        )
+    return found
+
+
+def _is_module(model: Any) -> bool:
+    """True for a torch.nn.Module that is no model of Keras, or a class of such ones."""
+    torch = sys.modules.get("torch")
+    if torch is None or _is_keras(model):
+        return False
+    kind = model if isinstance(model, type) else type(model)
+    return issubclass(kind, torch.nn.Module)
+
+
+def _is_keras(model: Any) -> bool:
+    """True for a model of Keras, or a class of such ones."""
+    kind = getattr(sys.modules.get("keras"), "Model", None)
+    if kind is None:
+        return False
+    return isinstance(model, kind) or (isinstance(model, type) and issubclass(model, kind))
+
+
 def _parts(given: Mapping[str, Any], folder: Path) -> Parts:
     if "model" not in given:
         raise UserError(f"{min(given)} is given by value, and model is not: give model, too")
@@ -82,11 +127,15 @@ def _parts(given: Mapping[str, Any], folder: Path) -> Parts:
             values, of_compile = _with_compiled(model, values)
         configs += [_config_of(model), of_compile]
         _save(model, folder / MODEL)
+    elif _is_module(model) and not isinstance(model, type):
+        values |= {"model": GivenModule(model)}
     elif not callable(model):
         raise UserError(
-            f"model must be a keras.Model, or a function or class that gives one, not "
-            f"{_kind(model)}"
+            f"model must be a keras.Model or torch.nn.Module, or a function or class that gives "
+            f"one, not {_kind(model)}"
         )
+    if _of_torch(values["optimizer"]):
+        values |= {"optimizer": _given_optimizer(values["optimizer"])}
     _check(values)
     portable = {name: _portable(value, configs) for name, value in values.items()}
     # A class or function that only a configuration names would not come along.
@@ -135,8 +184,9 @@ def _check(values: Mapping[str, Any]) -> None:
         for each in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
             if not (isinstance(each, str) or _is(each, _OF_KERAS[1])):
                 raise UserError(
-                    "optimizer must be a Keras optimizer, its name, a dict of these by table "
-                    f"name, or a function that gives one of these, not {_kind(each)}"
+                    "optimizer must be an optimizer of Keras or torch.optim, its name in Keras, a "
+                    "dict of these by table name, or a function that gives one of these, not "
+                    f"{_kind(each)}"
                 )
     for name, part in (("label", "labels"), ("sample_weight", "weights")):
         if (value := values[name]) is None:
@@ -145,6 +195,26 @@ def _check(values: Mapping[str, Any]) -> None:
             raise UserError(f"{name} must be the name of a column, not {_kind(value)}")
         if (values["feed"] or values["feed_batch"]) is not None:
             raise UserError(f"{name} is for a job without feed, which chooses the {part} itself")
+
+
+def _of_torch(optimizer: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(optimizer, torch.optim.Optimizer)
+
+
+def _given_optimizer(optimizer: Any) -> GivenOptimizer:
+    """Raises UserError for one whose parameters are in groups with options of their own."""
+    first, *others = (
+        {name: value for name, value in group.items() if name in optimizer.defaults}
+        for group in optimizer.param_groups
+    )
+    if any(group != first for group in others):
+        raise UserError(
+            f"optimizer has {1 + len(others)} groups of parameters with options of their own: give "
+            "a function, optimizer=lambda parameters: ..., which gives a dict of optimizers by "
+            "table name"
+        )
+    return GivenOptimizer(type(optimizer), first)
 
 
 def _kind(value: Any) -> str:

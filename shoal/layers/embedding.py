@@ -1,8 +1,8 @@
 """`Embedding`, a Keras layer whose rows live on the parameter servers.
 
-It looks rows up through the `Lookup` in force: the worker puts one in
+It looks rows up through the `Lookup` in force: the engine of the worker puts one in
 place around each trace of the model (worker/engines/tensorflow/model/lookups.py). The layer
-itself holds no weights and knows no servers. How ids become bags is bags.py's.
+itself holds no weights and knows no servers. How ids become bags is bags/'s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import keras
 
-from shoal.bags import COMBINERS, integers, look_up
+from shoal.bags import COMBINERS, ON_TENSORFLOW, integers, look_up, padded
 from shoal.base.words import near
 from shoal.config.table_options import OPTIONS, checked
 from shoal.errors import UserError
@@ -154,6 +154,8 @@ class Embedding(keras.layers.Layer):
     with a combiner also weights, one number per id, of the same form. Output: float32, or the
     compute dtype of the layer's policy, the
     shape of the ids with output_dim appended, or with a combiner in place of the last axis.
+    On other backends of Keras than TensorFlow ids are dense integers, which strings have become
+    before the model sees them; UserError for other forms.
     """
 
     def __init__(
@@ -207,20 +209,30 @@ class Embedding(keras.layers.Layer):
 
     def call(self, ids: Any, weights: Any = None) -> Any:
         """Rows of `ids`. Raises RuntimeError outside a shoal job."""
+        self._refuse_forms(ids, weights)
 
         def rows_of(flat: Any) -> Any:
             return rows(self, integers(flat))
 
         return look_up(rows_of, ids, weights, self.combiner, mask_zero=self.mask_zero)
 
+    def _refuse_forms(self, *given: Any) -> None:
+        """Raises UserError for ids or weights of a form that the backend has not."""
+        if not ON_TENSORFLOW:
+            for each in given:
+                padded.refuse_form(each, f"embedding {self.name!r}")
+
     def compute_mask(self, ids: Any, mask: Any = None) -> Any:  # noqa: ARG002
         """The mask of ids that are no padding; None unless `mask_zero` without a combiner."""
         if not self.mask_zero or self.combiner is not None:
             return None
+        if not ON_TENSORFLOW:
+            return padded.present(ids)
         return keras.ops.not_equal(ids, "" if ids.dtype == "string" else 0)
 
-    def compute_output_spec(self, ids: Any, weights: Any = None) -> keras.KerasTensor:  # noqa: ARG002
+    def compute_output_spec(self, ids: Any, weights: Any = None) -> keras.KerasTensor:
         """Shape and dtype of the rows."""
+        self._refuse_forms(ids, weights)
         if self.combiner is None and getattr(ids, "sparse", False):
             raise ValueError(
                 f"embedding {self.name!r}: sparse ids need a combiner: sum, mean or sqrtn"

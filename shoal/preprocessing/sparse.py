@@ -1,6 +1,6 @@
 """Lists of ids as sparse tensors, and one vector for each list.
 
-How the rows of a list become one is shoal/bags.py's.
+How the rows of a list become one is shoal/bags's.
 """
 
 from __future__ import annotations

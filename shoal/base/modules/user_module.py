@@ -6,6 +6,7 @@ Imports nothing: the client looks at the module's text, a worker at the module i
 from __future__ import annotations
 
 from collections.abc import Container
+from pathlib import Path
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 """What the user's module must define beside the model; the first two it may compile it with."""
@@ -15,14 +16,18 @@ NEEDED = (
     "feed_batch"
 )
 
+_IN_THEIR_PLACE = {"feed": "feed_batch", "loss": "training_step"}
+
 OPTIONAL = (
     "feed_batch",
     "eval_metrics_fn",
     "custom_data_reader",
     "PredictionOutputsProcessor",
     "callbacks",
+    "training_step",
+    "scheduler",
 )
-"""What it may define."""
+"""What it may define; the last two of a torch.nn.Module."""
 
 VALUES = ("loss_weights", "class_weight")
 """What it may define that is no function."""
@@ -59,9 +64,15 @@ def instead_of_elasticdl(module: str) -> str | None:
 
 
 def missing_functions(defined: Container[str]) -> list[str]:
-    """The functions of `MODULE_FUNCTIONS` that are not `defined`; feed_batch replaces feed."""
+    """The functions of `MODULE_FUNCTIONS` that are not `defined`, nor what may be in their place."""
     return [
         name
         for name in MODULE_FUNCTIONS
-        if name not in defined and not (name == "feed" and "feed_batch" in defined)
+        if name not in defined and _IN_THEIR_PLACE.get(name) not in defined
     ]
+
+
+def path_of(model_zoo: str, model_def: str) -> Path:
+    """The file of the module that --model-def names, in the folder --model-zoo."""
+    *module, _ = model_def.replace("/", ".").split(".")
+    return Path(model_zoo).joinpath(*module).with_suffix(".py")

@@ -1,8 +1,4 @@
-"""Ids of any form as a flat list for a lookup, and its rows put back into that form.
-
-Owns the forms (dense, ragged, sparse, strings), the combiners and masks. Where rows come
-from is the lookup's affair (layers/embedding.py).
-"""
+"""Bags of ids of each form that TensorFlow has: dense, ragged and sparse, and strings."""
 
 from __future__ import annotations
 
@@ -10,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-
-COMBINERS = ("sum", "mean", "sqrtn")
 
 STRING_BUCKETS = 2**63 - 1
 """A string's id is its FarmHash fingerprint modulo this: the same in every process and in
@@ -26,11 +20,6 @@ def integers(ids: tf.Tensor) -> tf.Tensor:
     if ids.dtype == tf.string:
         return tf.strings.to_hash_bucket_fast(ids, STRING_BUCKETS)
     return ids
-
-
-def integers_of(strings: Any) -> Any:
-    """The ids of a list of strings, or of lists of such, as NumPy's int64 of its shape."""
-    return integers(tf.constant(strings, tf.string)).numpy()
 
 
 def look_up(rows_of: Rows, ids: Any, weights: Any, combiner: str | None, *, mask_zero: bool) -> Any:

@@ -1,0 +1,47 @@
+"""What users import computes the same on each backend of Keras as here, on TensorFlow."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.backends.computed import computed
+
+pytestmark = pytest.mark.slow
+
+BACKENDS = ("jax", "torch")
+
+
+@pytest.fixture(scope="module")
+def on_tensorflow():
+    return computed()
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def elsewhere(request):
+    """The output of a process of another backend."""
+    pytest.importorskip(request.param)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.backends.computed"],
+        env={**os.environ, "KERAS_BACKEND": request.param, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_backend_computes_what_tensorflow_does(on_tensorflow, elsewhere):
+    assert elsewhere["computed"].keys() == on_tensorflow.keys()
+    for name, expected in on_tensorflow.items():
+        np.testing.assert_allclose(
+            elsewhere["computed"][name], expected, rtol=2e-5, atol=1e-5, err_msg=name
+        )
+
+
+def test_no_backend_loads_tensorflow(elsewhere):
+    assert "tensorflow" not in elsewhere["loaded"]
