@@ -53,12 +53,13 @@ class HostPipeline:
         patience: Patience | None = None,
         event_time: EventTime | None = None,
         *,
-        arrays: Callable[[Any], Any] = lambda array: array,
+        arrays: Callable[[Any], Any] = lambda nested: nested,
     ) -> None:
         """Other arguments: as of the Protocol.
 
-        arrays: makes the engine's array of one of NumPy's, which is contiguous, writable, aligned
-          and nobody else's; texts are bytes as objects. Runs in the thread that reads.
+        arrays: makes the engine's of nested arrays, which are contiguous, writable, aligned and
+          nobody else's; texts are bytes as objects, and what is not given None. Runs in the
+          thread that reads.
 
         Raises UserError for a module without feed_batch, for columns that there are not and for
         what feed_batch must not give; UserCodeError if it raises for each of the first records.
@@ -161,21 +162,11 @@ class HostPipeline:
         with self._records.doing(f"{self._feed}, for a minibatch", source, first, end):
             try:
                 parts = self._feed_batch(columns, what, source, first)
-                return [mapped(self._of_engine, each) for each in parts]
+                return [self._arrays(mapped(_own, each)) for each in parts]
             except (UserError, UserCodeError) as error:
                 self._raise_at_record(columns, run, made_of)
                 attribute(error, made_of)
                 raise
-
-    def _of_engine(self, array: Any) -> Any:
-        if array is None:
-            return None
-        # The function may have kept the memory, and write to it for the next minibatch.
-        if array.dtype.kind == "O":
-            return self._arrays(array.copy())
-        own = aligned_empty(array.shape, array.dtype)
-        np.copyto(own, array)
-        return self._arrays(own)
 
     def _raise_at_record(self, columns: Columns, run: Run, made_of: pb.Range) -> None:
         """Call feed_batch again record by record, to name the one that it raises for."""
@@ -188,3 +179,12 @@ class HostPipeline:
             except (UserError, UserCodeError) as error:
                 attribute(error, part(made_of, offset, 1))
                 raise
+
+
+def _own(array: Any) -> Any:
+    """A copy of an array: the function may go on writing to it, for the next minibatch."""
+    if array is None or array.dtype.kind == "O":
+        return None if array is None else array.copy()
+    own = aligned_empty(array.shape, array.dtype)
+    np.copyto(own, array)
+    return own

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shoal.base.nested import leaves, mapped
 from shoal.config.groups.event_time import EventTime
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
@@ -89,9 +90,9 @@ def test_columns_are_arrays_texts_bytes_and_lists_list_columns(pipeline, parquet
 def test_the_engine_makes_its_arrays_of_each_array(pipeline, numbers):
     seen = []
 
-    def arrays(array):
-        seen.append(array)
-        return "of the engine"
+    def arrays(nested):
+        seen.extend(leaves(nested))
+        return mapped(lambda array: array if array is None else "of the engine", nested)
 
     body = 'return {"x": [columns["x"], columns["x"][::-1]]}, columns["y"][:, None].T[0], None'
     made = pipeline(numbers, body, arrays=arrays)
@@ -100,6 +101,7 @@ def test_the_engine_makes_its_arrays_of_each_array(pipeline, numbers):
     assert batch.features == {"x": ["of the engine"] * 2}
     assert (batch.labels, batch.weights) == ("of the engine", None)
     assert made.weights_spec is None
+    assert seen.pop() is None
     assert [each.tolist() for each in seen] == [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 4, 6]]
     assert all(each.flags.c_contiguous and each.flags.writeable for each in seen)
 

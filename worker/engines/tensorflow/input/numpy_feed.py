@@ -85,10 +85,14 @@ class _NumpyPipeline(HostPipeline):
     """Batches of tensors, made of the arrays that feed_batch gives."""
 
     def __init__(self, *given: Any) -> None:
-        super().__init__(*given, arrays=tensor_of)
+        super().__init__(*given, arrays=_tensors)
         self.features_spec = mapped(_spec_of, self.features_spec)
         self.labels_spec = mapped(_spec_of, self.labels_spec)
         self.weights_spec = mapped(_spec_of, self.weights_spec)
+
+
+def _tensors(nested: Any) -> Any:
+    return mapped(lambda array: None if array is None else tensor_of(array), nested)
 
 
 def _spec_of(spec: ArraySpec | None) -> Any:
