@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.nested import named_leaves
 from shoal.data.shaped import MASK
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.code.keras_internals import (
@@ -28,7 +29,6 @@ from shoal.worker.code.keras_internals import (
 )
 from shoal.worker.engines import chosen_engine
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.embeddings.integers import leaves
 from shoal.worker.model.model import ServedModel
 
 RECORDS = 10_000
@@ -115,7 +115,7 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
                     ids[table, call].append(of_table.unique[inverse])
             taken = taken_features(model.model, batch.features)
             for parts, structure in ((columns, taken), (labels, batch.labels)):
-                for name, leaf in leaves(structure):
+                for name, leaf in named_leaves(structure):
                     # Lists and sparse features are no arrays.
                     if hasattr(leaf, "__array__") and np.size(leaf) == batch.size:
                         parts[name].append(np.asarray(leaf).reshape(-1))
