@@ -41,7 +41,7 @@ $(VENV)/jobs: $(VENV)/tools
 
 $(VENV)/installed: $(VENV)/jobs
 	@echo "Installing what developers need"
-	@$(call INSTALL,cpu dev)
+	@$(call INSTALL,cpu jax torch dev)
 	@$(call INSTALL,stores)
 	@touch $@
 
@@ -153,9 +153,10 @@ audit: $(VENV)/installed
 	done
 
 # deploy/locks: the newest versions that pyproject.toml allows, with their hashes, for each Python
-# and machine. build.txt is for the tools that compile shoal.
+# and machine. build.txt is for the tools that compile shoal. There is none for torch: the package
+# index's own wheels bring gigabytes of CUDA, and those without are in an index of PyTorch's.
 locks: build/locks/installed
-	set -e; for name in server cpu worker build; do \
+	set -e; for name in server cpu worker jax build; do \
 	  case $$name in server) extras=;; build) extras=--build;; *) extras=$$name;; esac; \
 	  $(PYTHON) deploy/dependencies.py $$extras > build/locks/$$name.in; \
 	  build/locks/venv/bin/uv pip compile --quiet --no-config --upgrade --universal \

@@ -7,10 +7,9 @@ import math
 import platform
 from typing import Any
 
+from shoal.base.modules.engines import AUTO, FRAMEWORKS
 from shoal.master.job.job import Job
 from shoal.master.job.view.status import age, diagnosis, staleness, tables
-
-_TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu")
 
 
 def _numbers(metrics: dict[str, float]) -> dict[str, float | None]:
@@ -27,6 +26,25 @@ def _installed(*distributions: str) -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
+
+
+def _software(job: Job) -> dict[str, str | None]:
+    """The versions of what the job ran with.
+
+    Of the engine auto, which only workers in pods settle, those of all frameworks that are there.
+    """
+    engine = job.config.engine
+    versions = {
+        name: _installed(*each.distributions)
+        for name, each in FRAMEWORKS.items()
+        if engine in (name, AUTO)
+    }
+    return {
+        "shoal": _installed("shoal"),
+        "engine": engine,
+        **{name: found for name, found in versions.items() if found or name == engine},
+        "python": platform.python_version(),
+    }
 
 
 def result_of(job: Job, now: float) -> dict[str, Any]:
@@ -86,11 +104,7 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
             "lost_records": sum(job.work.copies.lacked.values()),
             "lost_pushes": sum(lost.count for lost in job.work.copies.lost.values()),
         },
-        "software": {
-            "shoal": _installed("shoal"),
-            "tensorflow": _installed(*_TENSORFLOW_DISTRIBUTIONS),
-            "python": platform.python_version(),
-        },
+        "software": _software(job),
         "failure": phases.failure and phases.failure.to_json(),
         "messages": list(record.messages),
         "output": job.config.output or None,

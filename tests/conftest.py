@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever it is in this shell
 
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb

@@ -19,9 +19,3 @@ A room may import the rooms and modules below it in this list, input/ and server
 other (pyproject.toml). Of engines/, that is the Protocol: an engine itself stands on all other
 rooms, and none imports it. Nothing imports this package but its own main.
 """
-
-import os
-
-# Keras reads it when it is imported. Models of workers are TensorFlow's, whatever the variable is
-# for other programs of this shell.
-os.environ["KERAS_BACKEND"] = "tensorflow"

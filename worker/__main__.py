@@ -30,11 +30,13 @@ from shoal.proto.values.positions import WitnessConnection
 from shoal.proto.wire.open_files import allow_open_files
 from shoal.proto.wire.transport import peer_name
 from shoal.security.identities import own_identity
-from shoal.worker.engines import import_framework
+from shoal.worker.engines import check_backend, choose_engine_of, framework, import_framework
 from shoal.worker.reports.heartbeat import Heartbeat
 from shoal.worker.reports.progress import Progress
 
 logger = logging.getLogger(__name__)
+
+NEED = "workers need"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -63,7 +65,7 @@ def main(config: str, index: int, incarnation: int, master: str) -> None:
     allow_open_files()
     # Read by TensorFlow when it is imported: its notes on CPU features are no news.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Before the long import of TensorFlow: the first process of a container has no default
+    # Before the long import of a framework: the first process of a container has no default
     # handlers, so a request to end that came meanwhile would be lost.
     for number in (signal.SIGTERM, signal.SIGINT):
         on_signal(number, progress.stopped.set)
@@ -108,9 +110,13 @@ def _work(
 ) -> None:
     try:
         with lasting_imports():
+            choose_engine_of(job)
             import_framework()
-    except ImportError as error:
-        _report(master, index, incarnation, _no_tensorflow(error))
+            check_backend()
+    except (ImportError, UserError) as error:
+        text = str(error) if isinstance(error, UserError) else framework().missing(NEED, error)
+        logger.error("cannot work: %s", text)
+        _report(master, index, incarnation, pb.Failure(kind=pb.USER_ERROR, message=text))
         sys.exit(EXIT_USER_ERROR)
     if progress.stopped.is_set():
         return
@@ -154,6 +160,7 @@ def _work(
         # Pods have the modules of their image, which does not change, and no folder in common.
         kept = None if job.image else KeptModules(folder.modules)
         module = load_module(job.model_zoo, job.model_def, job.model_params, kept)
+        check_backend()
         worker = Worker(job, module, master, servers, progress, heartbeat, index, incarnation)
         worker.run()
         heartbeat.stop()
@@ -170,14 +177,6 @@ def _work(
         heartbeat.stop()
         if servers is not None:
             servers.close()
-
-
-def _no_tensorflow(error: ImportError) -> pb.Failure:
-    return pb.Failure(
-        kind=pb.USER_ERROR,
-        message=f"workers need TensorFlow 2.16 or newer, which cannot be imported ({error}); "
-        "install it with: pip install 'shoal[cpu]'",
-    )
 
 
 def _report(master: Connection, index: int, incarnation: int, failure: pb.Failure) -> None:

@@ -132,8 +132,8 @@ class Worker:
         if config.restore_from:
             # The servers read it. What its manifest tells is told before they begin.
             saved = open_saved(config.restore_from)
-            for name, layer in self._model.tables.items():
-                saved.check_table(name, layer.output_dim)
+            for name, table in self._model.tables.items():
+                saved.check_table(name, table.dim)
         # The rows that servers begin with are written with the first task, by one worker.
         self._brings = not config.begins_with and any(True for _ in self._model.given_rows())
         if not self._brings:

@@ -16,6 +16,7 @@ from typing import Any
 from shoal.api.jobs import Job
 from shoal.base.disk.job_folder import JobFolder
 from shoal.base.modules.by_value import FILES, LABEL, MODEL_DEF, MODULE, WEIGHTS
+from shoal.base.modules.engines import AUTO
 from shoal.client import by_value
 from shoal.client.found.claim import numbered
 from shoal.client.found.following import Interruptions
@@ -185,6 +186,7 @@ def _given(command: str, arguments: dict[str, Any]) -> _Given:
         )
     if model:
         values["model_def"] = MODEL_DEF
+        values["engine"] = by_value.engine_of(model, values["engine"])
     return _Given(JobConfig(command=command, **values), model, kept, frames)
 
 
@@ -235,6 +237,8 @@ def _restored(arguments: dict[str, Any], result: JobResult) -> tuple[dict[str, A
     if not any(arguments.get(name) for name in ("model_def", "model")):
         config = JobConfig.load(JobFolder(result.job_dir).config)
         found |= {n: getattr(config, n) for n in ("model_def", "model_zoo", "embedding_threshold")}
+        if found.get("engine", AUTO) == AUTO:
+            found["engine"] = config.engine
         for name in ("model_params", "table"):
             found[name] = found.get(name) or getattr(config, name)
         folder = JobFolder(result.job_dir).given

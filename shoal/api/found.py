@@ -66,8 +66,8 @@ def resume(
     """Go on with a job that was stopped, failed or killed, as `shoal train --resume` does.
 
     job: its name, of a folder in shoal-jobs, or the path of its folder. wait, verbose: as of
-    `train`. changes: arguments of `train` that another value may replace: workers, servers,
-    autoscale, relaunch_limit, max_bad_records, image, server_image.
+    `train`. changes: arguments of `train` that another value may replace: engine,
+    workers, servers, autoscale, relaunch_limit, max_bad_records, image, server_image.
 
     Raises UserError if the job cannot go on, JobFailedError if it does not succeed.
     """

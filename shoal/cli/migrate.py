@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from shoal.cli.describing import Description
 
 FLAGS = (
-    *("model_def", "model_zoo", "model_params", "training_data", "embedding_threshold", "table"),
+    *("model_def", "model_zoo", "model_params", "engine", "training_data"),
+    *("embedding_threshold", "table"),
     *data_format.FIELDS,
 )
 """Fields of the new model's configuration that have flags; the others are those of the job."""

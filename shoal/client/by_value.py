@@ -30,6 +30,7 @@ from shoal.base.modules.by_value import (
     named_code,
     python_version,
 )
+from shoal.base.modules.engines import AUTO, VARIABLE, checked_backend, of_keras
 from shoal.base.modules.user_module import VALUES
 from shoal.config.signatures import BY_VALUE
 from shoal.errors import UserError
@@ -67,6 +68,43 @@ def write_model(folder: Path, given: Mapping[str, Any]) -> None:
     defined += ["callbacks"] * (parts.callbacks is not None)
     lines = [f'{name} = _given["{name}"]\n' for name in defined]
     folder.joinpath(MODULE).write_text(_HEAD + "".join(lines))
+
+
+def engine_of(given: Mapping[str, Any], wanted: str) -> str:
+    """The engine of a model that is given by value: the one that this program has loaded for it.
+
+    given: as for `write_model`. wanted: the engine that is asked for, or auto. Raises UserError if
+    the program's Keras has another backend, or one that trains nothing.
+    """
+    model, keras = given.get("model"), sys.modules.get("keras")
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and (
+        isinstance(model, torch.nn.Module)
+        or (isinstance(model, type) and issubclass(model, torch.nn.Module))
+    )
+    if is_module and not _is_keras(model):
+        if wanted not in (AUTO, "torch"):
+            raise UserError(f"--engine {wanted}: model is a torch.nn.Module, which torch trains")
+        return "torch"
+    if keras is None or (wanted == "torch" and torch is not None and not _is_keras(model)):
+        # A function: what it makes is not known, but by what is loaded.
+        loaded = [name for name in ("torch", "jax") if name in sys.modules]
+        return next(iter(loaded), of_keras()) if wanted == AUTO else wanted
+    found = checked_backend(keras.backend.backend(), "this program")
+    if wanted not in (AUTO, found):
+        raise UserError(
+            f"--engine {wanted}: Keras was imported with {found} in this program, and model is of "
+            f"it: set {VARIABLE}={wanted} before Keras is imported, or leave engine out"
+        )
+    return found
+
+
+def _is_keras(model: Any) -> bool:
+    """True for a model of Keras, or a class of such ones."""
+    kind = getattr(sys.modules.get("keras"), "Model", None)
+    if kind is None:
+        return False
+    return isinstance(model, kind) or (isinstance(model, type) and issubclass(model, kind))
 
 
 def _parts(given: Mapping[str, Any], folder: Path) -> Parts:

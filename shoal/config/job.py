@@ -35,7 +35,7 @@ TOKEN_LETTERS = 16
 
 EXPORT_FLAGS = (
     *("output", "overwrite", "export", "export_max_table_mb", "export_dtype"),
-    *("model_def", "model_zoo", "model_params", "training_data", "embedding_threshold"),
+    *("model_def", "model_zoo", "model_params", "engine", "training_data", "embedding_threshold"),
     *data_format.FIELDS,
 )
 """Fields that `shoal export` has flags for; the others are those of the job."""
@@ -44,6 +44,7 @@ CHECK_FLAGS = (
     "model_def",
     "model_zoo",
     "model_params",
+    "engine",
     "training_data",
     "validation_data",
     "batch_size",
@@ -65,6 +66,7 @@ PLAN_FLAGS = (
 """The fields that are flags of `shoal plan`, which starts no job and tells --servers."""
 
 RESUMABLE = (
+    "engine",
     "workers",
     "servers",
     "autoscale",

@@ -5,14 +5,16 @@
     places/      files and URLs, and indexes of them
     samples/     statistics of columns
     columns.py   what a reader yields, as arrays
+    pieces.py    chunks of columns cut and joined
 
 Does not know TensorFlow (the worker makes tensors of the arrays) nor tasks
 (the master cuts the ranges).
 """
 
-from shoal.data.columns import Column, ListColumn, as_columns, minibatches, read_columns
+from shoal.data.columns import Column, ListColumn, as_columns, read_columns
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
+from shoal.data.pieces import minibatches
 from shoal.data.reader import DataReader, Metadata, Source, check_columns
 from shoal.data.readers.arrow_reader import ArrowReader
 from shoal.data.readers.csv_reader import CsvReader

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,53 @@ class ListColumn:
 
     values: npt.NDArray[Any] | ListColumn
     row_lengths: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self.row_lengths)
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """The place in `values` at which each record's list begins, int64 [records]."""
+        return np.cumsum(self.row_lengths) - self.row_lengths
+
+    def padded(self, n: int, value: Any = None) -> npt.NDArray[Any]:
+        """The lists as an array of one length, [records, n, ...], of the type of the values.
+
+        Of a longer list, the first `n` elements are kept; a shorter one is filled up with `value`
+        at its end. value: None for 0, or an empty text.
+
+        Raises UserError for lists of lists, and for a value that the type does not have.
+        """
+        if isinstance(self.values, ListColumn):
+            raise UserError(
+                "padded() of a column whose lists are of lists: pad the inner ones first, as "
+                "ListColumn(column.values.padded(m), column.row_lengths).padded(n)"
+            )
+        fill = _filling(value, self.values.dtype)
+        made = np.full((len(self), n, *self.values.shape[1:]), fill, self.values.dtype)
+        places = np.arange(n)
+        there = places < self.row_lengths[:, None]
+        made[there] = self.values[(self.offsets[:, None] + places)[there]]
+        return made
+
+
+def _filling(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A value to fill an array of a type with. Raises UserError if the type does not have it."""
+    if dtype.kind == "O":  # texts
+        made = "" if value is None else value
+        made = made.encode() if isinstance(made, str) else made
+        if isinstance(made, bytes):
+            return made
+    else:
+        given = np.asarray(0 if value is None else value)
+        if given.dtype.kind in "biuf" and given.ndim == 0:
+            with np.errstate(all="ignore"):
+                made = given.astype(dtype)
+            if dtype.kind == "f" or np.array_equal(made, given):
+                return made
+    kind = "texts" if dtype.kind == "O" else dtype.name
+    raise UserError(f"padded(n, {value!r}) of a column of {kind}: the value is none of these")
 
 
 Column = npt.NDArray[Any] | ListColumn
@@ -86,74 +133,7 @@ def records_in(columns: Mapping[str, Column]) -> int:
 
 
 def _length(column: Column) -> int:
-    return len(column.row_lengths if isinstance(column, ListColumn) else column)
-
-
-def minibatches(chunks: Iterator[dict[str, Column]], size: int) -> Iterator[dict[str, Column]]:
-    """Cut chunks anew: `size` records each, the last one what is left.
-
-    A piece of a single chunk is a view of it; only those across two are copied.
-    """
-    held: list[dict[str, Column]] = []
-    count = 0
-    for chunk in chunks:
-        held.append(chunk)
-        count += records_in(chunk)
-        if count < size:
-            continue
-        whole = joined(held)
-        for first in range(0, count - size + 1, size):
-            yield _part(whole, first, first + size)
-        rest = count % size
-        held = [_part(whole, count - rest, count)] if rest else []
-        count = rest
-    if count:
-        yield joined(held)
-
-
-def joined(chunks: Sequence[dict[str, Column]]) -> dict[str, Column]:
-    """Chunks of the same columns, of which there is at least one, as one."""
-    if len(chunks) == 1:
-        return chunks[0]
-    return {name: _joined_column([chunk[name] for chunk in chunks]) for name in chunks[0]}
-
-
-def _joined_column(columns: Sequence[Column]) -> Column:
-    if isinstance(columns[0], ListColumn):
-        lists = cast(Sequence[ListColumn], columns)
-        return ListColumn(
-            _joined_column([each.values for each in lists]),
-            np.concatenate([each.row_lengths for each in lists]),
-        )
-    return np.concatenate(cast(Sequence[npt.NDArray[Any]], columns))
-
-
-def _part(chunk: dict[str, Column], start: int, end: int) -> dict[str, Column]:
-    return {name: _part_of(column, start, end) for name, column in chunk.items()}
-
-
-def _part_of(column: Column, start: int, end: int) -> Column:
-    if not isinstance(column, ListColumn):
-        return column[start:end]
-    before = int(column.row_lengths[:start].sum())
-    lengths = column.row_lengths[start:end]
-    return ListColumn(_part_of(column.values, before, before + int(lengths.sum())), lengths)
-
-
-def taken(chunk: dict[str, Column], records: npt.NDArray[np.int64]) -> dict[str, Column]:
-    """These records of a chunk, int64 [n], in this order; copied."""
-    return {name: _taken_of(column, records) for name, column in chunk.items()}
-
-
-def _taken_of(column: Column, records: npt.NDArray[np.int64]) -> Column:
-    if not isinstance(column, ListColumn):
-        return column[records]
-    begins = np.cumsum(column.row_lengths) - column.row_lengths
-    lengths = column.row_lengths[records]
-    # Each list's elements, one after the other: its beginning, and on from there.
-    before = np.cumsum(lengths) - lengths
-    elements = np.repeat(begins[records] - before, lengths) + np.arange(int(lengths.sum()))
-    return ListColumn(_taken_of(column.values, elements), lengths)
+    return len(column)
 
 
 def as_columns(
@@ -200,6 +180,20 @@ def columns_of(chunk: Any, source: str = "") -> dict[str, Any]:
         f"{_Place(source)}a reader must yield record batches, dicts of arrays or records "
         f"(dicts or tuples), not {type(chunk).__name__}"
     )
+
+
+def rows_in(chunk: Any) -> int:
+    """The number of records in a chunk that is not converted. Raises UserError if it is none."""
+    if isinstance(chunk, pa.RecordBatch | pa.Table):
+        return int(chunk.num_rows)
+    return next((len(column) for column in columns_of(chunk).values()), 0)
+
+
+def row_of(chunk: Any, row: int) -> Any:
+    """A chunk of one record of a chunk that is not converted."""
+    if isinstance(chunk, pa.RecordBatch | pa.Table):
+        return chunk.slice(row, 1)
+    return {name: column[row : row + 1] for name, column in columns_of(chunk).items()}
 
 
 @dataclass(frozen=True)

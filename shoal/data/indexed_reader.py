@@ -36,6 +36,7 @@ class IndexedReader(DataReader):
         self._store = IndexStore()
         self._schema: pa.Schema | None = None
         self._faults: dict[str, UserError] = {}
+        self._before: tuple[pa.Schema, list[str] | None] | None = None  # it was narrowed
 
     def schema(self) -> pa.Schema:
         """The columns to be read."""
@@ -67,8 +68,16 @@ class IndexedReader(DataReader):
 
     def narrow(self, columns: Collection[str]) -> None:
         """See DataReader; `schema` tells these columns from now on."""
+        if self._before is None:
+            self._before = self.schema(), self._columns
         self._columns = [name for name in self.schema().names if name in columns]
         self._schema = selected(self.schema(), self._columns, self._flag)
+
+    def widen(self) -> None:
+        """See DataReader; `schema` tells all columns again."""
+        if self._before is not None:
+            self._schema, self._columns = self._before
+            self._before = None
 
     @abstractmethod
     def _full_schema(self) -> pa.Schema:

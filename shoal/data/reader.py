@@ -134,6 +134,10 @@ class DataReader(ABC):
         """Nothing but these columns will be asked for: others need not be read."""
         del columns
 
+    def widen(self) -> None:
+        """Any column may be asked for again, as before `narrow`."""
+        return
+
     def place(self, source: str, record: int) -> str:
         """The position of a record in a source, in words: record from 0, row from 1."""
         del source

@@ -155,6 +155,11 @@ class ShapedReader(IndexedReader):
         # Something tells how many records there are.
         self._inner.narrow(inner or self._inner.schema().names[:1])
 
+    def widen(self) -> None:
+        """See DataReader."""
+        super().widen()
+        self._inner.widen()
+
     def _masks_by_name(self) -> dict[str, str]:
         return {name + MASK: name for name in self._masks}
 

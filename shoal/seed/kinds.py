@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,6 +14,14 @@ from pathlib import Path
 
 SERVING = "serving"
 TRAINING = "training"
+"""With TensorFlow; the kinds with other frameworks have the engine's name behind it."""
+
+BACKENDS = {
+    TRAINING: "tensorflow",
+    f"{TRAINING}-jax": "jax",
+    f"{TRAINING}-torch": "torch",
+}
+"""The kinds that import a framework, with the backend of Keras that they have."""
 
 IMPORTS = {
     SERVING: ("shoal.master.__main__", "shoal.ps.__main__"),
@@ -23,9 +32,21 @@ IMPORTS = {
         "shoal.worker.loop",
         "shoal.worker.engines.tensorflow.engine",
     ),
+    f"{TRAINING}-jax": (
+        "shoal.worker.__main__",
+        "jax",
+        "keras",
+        "shoal.worker.loop",
+        "shoal.worker.engines.jax.engine",
+    ),
+    f"{TRAINING}-torch": (
+        "shoal.worker.__main__",
+        "torch",
+        "shoal.worker.loop",
+        "shoal.worker.engines.torch.engine",
+    ),
 }
-"""Modules by the kind of seed, without which it forks nothing. shoal.worker sets Keras's backend,
-so it comes before Keras."""
+"""Modules by the kind of seed, without which it forks nothing."""
 
 LATER = {
     SERVING: (
@@ -33,7 +54,7 @@ LATER = {
         "shoal.checkpoints.formats.arrow",
         "shoal.ps.saved.restoring",
     ),
-    TRAINING: (),
+    **dict.fromkeys(BACKENDS, ()),
 }
 """Modules that it imports when nobody asks it: their processes need them after their start."""
 
@@ -79,8 +100,22 @@ OWN_PREFIXES = ("PYTEST_", "SHOAL_TEST_")
 
 
 def kind_of(arguments: Sequence[str]) -> str | None:
-    """The kind of seed for Python's arguments (`-m MODULE ...`); None if there is none."""
-    return KINDS.get(arguments[1]) if len(arguments) > 1 and arguments[0] == "-m" else None
+    """The kind of seed for Python's arguments (`-m MODULE ...`); None if there is none.
+
+    One that has a framework is of the engine of the job.json that `--config` names.
+    """
+    kind = KINDS.get(arguments[1]) if len(arguments) > 1 and arguments[0] == "-m" else None
+    if kind != TRAINING or "--config" not in arguments[:-1]:
+        return kind
+    return training_kind(Path(arguments[arguments.index("--config") + 1]))
+
+
+def training_kind(config: Path) -> str:
+    """The kind of seed for the workers of the job of a job.json; TRAINING if it does not tell."""
+    engine = ""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        engine = json.loads(config.read_bytes()).get("engine", "")
+    return next((kind for kind, backend in BACKENDS.items() if backend == engine), TRAINING)
 
 
 def seed_name(kind: str, environment: Mapping[str, str]) -> str:

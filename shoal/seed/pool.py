@@ -26,7 +26,16 @@ from typing import Any, Self
 from shoal.base.disk import temporary
 from shoal.base.disk.job_folder import JobFolder
 from shoal.errors import UserError
-from shoal.seed.kinds import DEFAULTS, IMPORTS, LATER, SERVING, TRAINING, seed_name
+from shoal.seed.kinds import (
+    BACKENDS,
+    DEFAULTS,
+    IMPORTS,
+    LATER,
+    SERVING,
+    TRAINING,
+    seed_name,
+    training_kind,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +59,7 @@ ROOM = 4096
 REFUSED = ".refused"
 """Suffix of the file in which a seed says why it cannot fork processes."""
 
-LONGEST_NAME = f"{TRAINING}-0123456789ab"
+LONGEST_NAME = f"{max(BACKENDS, key=len)}-0123456789ab"
 
 
 class Pool:
@@ -60,8 +69,10 @@ class Pool:
     serve, by which `kill_job` finds them; None: they serve any job.
     """
 
-    def __init__(self, path: Path, config: Path | None = None) -> None:
+    def __init__(self, path: Path, config: Path | None = None, training: str = TRAINING) -> None:
+        """training: the kind for the workers of the job that begins."""
         self.path = path
+        self._training = training
         self._config = config
         self._kept: list[socket.socket] = []
 
@@ -70,7 +81,7 @@ class Pool:
 
         They are for processes with this process's environment.
         """
-        for kind in (TRAINING, SERVING):
+        for kind in (self._training, SERVING):
             with contextlib.suppress(OSError):  # `ready` says so
                 self._kept.append(self._connected(kind, seed_name(kind, os.environ), os.environ))
         return self
@@ -87,11 +98,11 @@ class Pool:
         """
         if os.environ.get(VARIABLE):
             named = named_folder()
-            return None if named is None else cls(named)
+            return None if named is None else cls(named, training=training_kind(folder.config))
         own = temporary.sockets(folder)
         if own is None or not temporary.takes_sockets(own, LONGEST_NAME):
             return None
-        return cls(own, folder.config)
+        return cls(own, folder.config, training_kind(folder.config))
 
     def ready(self, kind: str, environment: Mapping[str, str]) -> socket.socket | None:
         """Wait until a seed can fork a process with an environment; a connection for one.
@@ -156,6 +167,7 @@ class Pool:
             command = [sys.executable, "-m", "shoal.seed", str(path), str(listener.fileno())]
             command += ["--config", str(self._config)] if self._config is not None else []
             command += [",".join(IMPORTS[kind]), ",".join(LATER[kind])]
+            backend = {"KERAS_BACKEND": BACKENDS[kind]} if kind in BACKENDS else {}
             with (self.path / f"{name}.log").open("ab") as log:
                 # Returns at once: the seed is a grandchild, which needs nobody to reap it.
                 subprocess.run(
@@ -163,7 +175,7 @@ class Pool:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**DEFAULTS, **environment, "PYTHONUNBUFFERED": "1"},
+                    env={**DEFAULTS, **environment, **backend, "PYTHONUNBUFFERED": "1"},
                     pass_fds=[listener.fileno()],
                     start_new_session=True,
                     check=True,

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
 
-LOCKS = {"server": [], "cpu": ["cpu"], "worker": ["worker"], "build": ["--build"]}
+LOCKS = {"server": [], "build": ["--build"]} | {name: [name] for name in ("cpu", "worker", "jax")}
 """The arguments of deploy/dependencies.py, by the file of deploy/locks."""
 
 PINNED = re.compile(r"(?P<pin>[^\s#\\][^\\#]*?) \\\n(?P<hashes>(?:    --hash=\S+(?: \\)?\n)+)")

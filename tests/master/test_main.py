@@ -157,7 +157,7 @@ def test_a_result_that_a_master_was_killed_before_is_written_by_a_resumption(sta
 
 
 def resumable(folder):
-    return reclaimed(folder, {}, lambda _: None)
+    return reclaimed(folder, {}, lambda config: config)
 
 
 WITH_A_LOOK = """

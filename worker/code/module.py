@@ -18,8 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import keras
-
 from shoal.base.modules.user_module import (
     MODULE_FUNCTIONS,
     NEEDED,
@@ -30,9 +28,9 @@ from shoal.base.modules.user_module import (
 )
 from shoal.config.model_params import params_of
 from shoal.errors import StorageAwayError, UserCodeError, UserError
-from shoal.worker.code.given_values import VALUES as ALLOWED
-from shoal.worker.code.given_values import functions_of
+from shoal.worker.code.given_values import NAMES, functions_of, is_value
 from shoal.worker.code.kept_modules import KeptModules
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.code.params import with_params
 
 logger = logging.getLogger(__name__)
@@ -160,18 +158,21 @@ class UserModule:
                 )
         return found
 
-    def build_model(self) -> Any:
-        """Call custom_model(), or instantiate the model class.
+    @property
+    def model_name(self) -> str:
+        """The function or class that makes the model, as messages name it."""
+        return self.describe(getattr(self.custom_model, "__name__", "custom_model"))
 
-        Raises UserError if the result is no Keras model, UserCodeError if it raises.
-        """
-        name = getattr(self.custom_model, "__name__", "custom_model")
-        with user_code(self.describe(name)):
-            model = self.custom_model()
-        if not isinstance(model, keras.Model):
-            raise UserError(
-                f"{self.describe(name)} returned {type(model).__name__}, not a keras.Model"
-            )
+    def make_model(self) -> Any:
+        """Call custom_model(), or instantiate the class. Raises UserCodeError if it raises."""
+        with user_code(self.model_name):
+            return self.custom_model()
+
+    def build_model(self) -> Any:
+        """A model of Keras, as `make_model` gives it. Raises UserError if it is none."""
+        model = self.make_model()
+        if not is_of_keras(model, "Model"):
+            raise UserError(f"{self.model_name} returned {type(model).__name__}, not a keras.Model")
         return model
 
 
@@ -195,7 +196,7 @@ def load_module(
 
     def find(name: str) -> Any:
         found = getattr(module, name, None)
-        value = isinstance(found, ALLOWED.get(name, ()))
+        value = is_value(name, found)
         if found is not None and not callable(found) and not value:
             raise UserError(f"{name} in {path} must be a function, not {type(found).__name__}")
         return found
@@ -214,7 +215,7 @@ def load_module(
     )
     values: dict[str, Any] = {name: getattr(module, name, None) for name in VALUES}
     with user_code(f"reading {path}"):
-        values |= functions_of(**{name: getattr(found, name) for name in ALLOWED})
+        values |= functions_of(**{name: getattr(found, name) for name in NAMES})
     found = replace(found, **values)
     return with_params(found, params_of(model_params))
 

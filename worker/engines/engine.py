@@ -6,7 +6,7 @@ and of a step's inputs: these are the engine's own, and nobody else looks into t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -18,15 +18,16 @@ from shoal.proto import shoal_pb2 as pb
 
 if TYPE_CHECKING:
     from shoal.config.groups.event_time import EventTime
+    from shoal.config.job import JobConfig
     from shoal.data.columns import ListColumn
     from shoal.data.reader import DataReader
     from shoal.files.patience import Patience
     from shoal.worker.code.module import UserModule
     from shoal.worker.input.batch import Batch
     from shoal.worker.input.shuffling import Shuffled
+    from shoal.worker.model.built import BuiltModel
     from shoal.worker.model.evaluation import Evaluation
     from shoal.worker.model.learning.losses import DeclaredLosses
-    from shoal.worker.model.learning.optimizers import ServedOptimizers
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.refusals import Refusals
     from shoal.worker.outputs.export_tables import ExportedTable
@@ -124,6 +125,35 @@ class Steps(Protocol):
         """The spec of the outputs that `predict` gives."""
 
 
+class Exporter(Protocol):
+    """The forms of a model that an export has beside tables and dense values."""
+
+    def write(
+        self, tables: Mapping[str, ExportedTable], folder: Path
+    ) -> tuple[dict[str, str | None], dict[str, dict[str, str]]]:
+        """Save the model with its tables, in each of the forms that it can have.
+
+        Gives the name of each form's file or folder as the manifest has it, and, for each table
+        whose vectors a form takes, the names of its inputs. Raises UserCodeError if the model can
+        have none of them, or one fails that it can have, UserError for names that clash, and
+        OSError.
+        """
+
+    def discard(self, folder: Path) -> None:
+        """Remove what `write` has left there."""
+
+    def lacking(self, tables: Mapping[str, ExportedTable]) -> list[str]:
+        """The parts that an export with such tables lacks, in words.
+
+        Raises UserError or UserCodeError if the model can have none of the forms.
+        """
+
+    def predictions(
+        self, folder: Path, written: Mapping[str, str | None], features: Any
+    ) -> Iterator[tuple[str, Any]]:
+        """Of each form that `write` has written, its name and its outputs for a batch."""
+
+
 class Engine(Protocol):
     """A framework, as the rest of the worker uses it."""
 
@@ -160,17 +190,38 @@ class Engine(Protocol):
     def weights_of_classes(self, labels: Any, table: Sequence[float]) -> Any:
         """The weight of each record, by its class; classes above the table have its last one."""
 
-    def steps(
+    def build(
         self,
-        model: Any,
-        loss: Callable[[Any, Any, Any], Any],
-        optimizers: ServedOptimizers,
-        trainable: Any,
-        state: Any,
-        dims: dict[str, int],
-        ids: Any,
+        module: UserModule,
+        config: JobConfig,
         refusals: Refusals,
         features_spec: Any,
+        weights_spec: Any,
+        worker: int,
+        incarnation: int,
+    ) -> BuiltModel:
+        """Build the model of a module, and find which ids it looks up.
+
+        features_spec: of a batch; None where there are no data, for a model that tells.
+        weights_spec: of the records' weights; None for none. worker, incarnation: whose random
+        numbers are drawn.
+        Raises UserError for a model that shoal cannot serve, UserCodeError if it raises.
+        """
+
+    def check_optimizer(self, module: UserModule) -> object:
+        """Raise what the module's optimizer is refused with, where no model is needed to know."""
+
+    @property
+    def any_optimizer(self) -> Callable[..., Any]:
+        """A function in place of the module's, which gives an optimizer that is served."""
+
+    def check_features(self, model: Any, features_spec: Any, feed: str) -> None:
+        """Raises UserError for features that a model cannot take. feed: what gives them."""
+
+    def steps(
+        self,
+        built: BuiltModel,
+        refusals: Refusals,
         labels_spec: Any,
         weights_spec: Any = None,
         *,
@@ -178,8 +229,7 @@ class Engine(Protocol):
     ) -> Steps:
         """The steps of a model, compiled at their first calls.
 
-        trainable, state, ids: of this engine. dims: length of a row by table. labels_spec: None
-        where nothing is trained. clip_at_once: whether the training step clips.
+        labels_spec: None where nothing is trained. clip_at_once: whether the training step clips.
         """
 
     def evaluator(self, model: ServedModel, module: UserModule) -> Evaluation:
@@ -214,14 +264,5 @@ class Engine(Protocol):
     def joined(self, parts: Sequence[Any]) -> npt.NDArray[Any] | ListColumn:
         """An output of several batches, one after the other."""
 
-    def save(
-        self, model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
-    ) -> dict[str, dict[str, str]]:
-        """Write the form of an export that is the framework's own.
-
-        Gives, for each table whose vectors it takes, the names of its inputs. Raises UserError for
-        names that clash, and OSError.
-        """
-
-    def predict_saved(self, folder: Path, model: ServedModel, features: Any) -> Any:
-        """The outputs of what `save` wrote without such tables, for the features of a batch."""
+    def exporter(self, model: ServedModel, kinds: Set[str]) -> Exporter:
+        """The forms of an export. kinds: as --export names them, that this engine has."""

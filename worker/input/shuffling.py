@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.base.shuffling import window_order
-from shoal.data.columns import joined, taken
+from shoal.data.pieces import joined, taken
 from shoal.errors import UnreadableError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute

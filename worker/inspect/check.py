@@ -32,7 +32,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import DTYPES
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.engines import import_framework
+from shoal.worker.engines import check_backend, choose_engine_of, framework, import_framework
 from shoal.worker.servers.local import LocalServers, store_of
 
 INDEX_BYTES = 32
@@ -89,16 +89,14 @@ def inspect(config: JobConfig) -> Report:
     report = Report()
     with report.noting():
         module = load_module(config.model_zoo, config.model_def, config.model_params)
+        check_backend()
         _inspect(config, module, report)
     return report
 
 
 def _inspect(config: JobConfig, module: Any, report: Report) -> None:
-    import keras
-
-    from shoal.worker.code.module import user_code
+    from shoal.worker.engines import chosen_engine
     from shoal.worker.input.data import JobData
-    from shoal.worker.model.learning.optimizers import ServedOptimizers
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.silent_mistakes import RECORDS, of_data
     from shoal.worker.model.supported import rounded_features
@@ -114,12 +112,10 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
             pipeline = data.pipeline("training")
     with report.noting():
         if module.optimizer is not None:  # else the model is compiled with it
-            with user_code(module.describe("optimizer")):
-                optimizer = module.optimizer()
-            ServedOptimizers(optimizer, module.describe("optimizer"))
+            chosen_engine().check_optimizer(module)
     if report.faults:
         # The model is looked at nevertheless: all faults at once.
-        module = dataclasses.replace(module, optimizer=keras.optimizers.SGD)
+        module = dataclasses.replace(module, optimizer=chosen_engine().any_optimizer)
     if module.prediction_outputs_processor is not None:
         with report.noting():
             check_processor(module.prediction_outputs_processor, module)
@@ -175,7 +171,7 @@ def _places(model: Any, config: JobConfig) -> list[str]:
     """The lines that tell where each part of the model lives."""
     lines = [f"Model {type(model.model).__name__} of {config.model_def}", ""]
     lines.append(f"On the parameter servers, by id ({len(model.tables)} tables):")
-    for table, layer in zip(model.spec.tables, model.tables.values(), strict=True):
+    for table, served in zip(model.spec.tables, model.tables.values(), strict=True):
         size = row_bytes(table)
         optimizer = OptimizerSpec.from_json(table.optimizer)
         slots = ", ".join(optimizer.slot_names) or "none"
@@ -189,7 +185,7 @@ def _places(model: Any, config: JobConfig) -> list[str]:
         )
         values = f"{table.dim} {table.value_dtype} values".replace("  ", " ")
         lines += [
-            f"  {table.name}: {type(layer).__name__} of {values}, {ids}, {kind} at first"
+            f"  {table.name}: {type(served.layer).__name__} of {values}, {ids}, {kind} at first"
             + (", not trained" if table.frozen else ""),
             f"    {size} bytes a row with the slots of {optimizer.kind} ({slots}), {total}",
             *(f"    {each}" for each in told_options(table)),
@@ -275,8 +271,12 @@ def _try_batch(model: Any, module: Any, data: Any, report: Report) -> Any:
     return batch
 
 
-def import_quietly(command: str) -> None:
-    """Import TensorFlow, which tells of CPU features whatever its log level is; it stays quiet."""
+def import_quietly(command: str, config: JobConfig) -> None:
+    """Import the framework of a job; it stays quiet.
+
+    TensorFlow tells of CPU features whatever its log level is. Where there is no such framework, it
+    is told and the process ends with code 2.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     warnings.simplefilter("ignore")
     kept = os.dup(2)
@@ -284,16 +284,15 @@ def import_quietly(command: str) -> None:
         os.dup2(nowhere.fileno(), 2)
         try:
             with lasting_imports():
-                import keras  # noqa: F401
-
+                choose_engine_of(config)
                 import_framework()
-        except ImportError as error:
+                check_backend()
+        except (ImportError, UserError) as error:
             os.dup2(kept, 2)
-            click.echo(
-                f"Error: shoal {command} needs TensorFlow 2.16 or newer ({error}); install it "
-                "with: pip install 'shoal[cpu]'",
-                err=True,
-            )
+            text = str(error)
+            if isinstance(error, ImportError):
+                text = framework().missing(f"shoal {command} needs", error)
+            click.echo(f"Error: {text}", err=True)
             sys.exit(EXIT_USER_ERROR)
         finally:
             os.dup2(kept, 2)
@@ -301,14 +300,16 @@ def import_quietly(command: str) -> None:
 
 
 @contextlib.contextmanager
-def telling_errors(command: str) -> Iterator[None]:
-    """Import TensorFlow as `import_quietly` does, and let an error of the body end the process.
+def telling_errors(command: str, config: str) -> Iterator[JobConfig]:
+    """Load a job.json and import its framework as `import_quietly` does, for the body.
 
-    It is told as users read it; the exit code is 1 if a disk fails, otherwise 2.
+    An error of any of them ends the process. It is told as users read it; the exit code is 1 if a
+    disk fails, otherwise 2.
     """
-    import_quietly(command)
     try:
-        yield
+        job = JobConfig.load(config)
+        import_quietly(command, job)
+        yield job
     except (UserError, StorageError) as error:
         # Reading what was saved is also what --restore-from does.
         click.echo(f"Error: {str(error).removeprefix('--restore-from: ')}", err=True)
@@ -322,8 +323,9 @@ def telling_errors(command: str) -> Iterator[None]:
 @click.option("--config", required=True, help="A job.json.")
 def main(config: str) -> None:
     """Print the report of `shoal check`; exit 2 where there is a fault."""
-    import_quietly("check")
-    report = inspect(JobConfig.load(config))
+    job = JobConfig.load(config)
+    import_quietly("check", job)
+    report = inspect(job)
     for line in report.lines:
         click.echo(line)
     for warning in report.warnings:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.engines import check_backend
 from shoal.worker.inspect.check import telling_errors
 from shoal.worker.servers.local import CheckpointServers, LocalServers
 
@@ -124,6 +125,7 @@ def _build(config: JobConfig, servers: Any, mode: str) -> tuple[Any, Any]:
     from shoal.worker.reports.progress import Progress
 
     module = load_module(config.model_zoo, config.model_def, config.model_params)
+    check_backend()
     data = JobData(config, module)
     features = data.pipeline(mode).features_spec if config.training_data else None
     return ServedModel(config, module, servers, features, None, 0, Progress()), data
@@ -137,8 +139,7 @@ def _build(config: JobConfig, servers: Any, mode: str) -> tuple[Any, Any]:
 @click.option("--records", type=int, default=0, help="How many are predicted.")
 def main(config: str, output: str, root: str, number: int, records: int) -> None:
     """Describe a model, or predict with a checkpoint of it; exit 2 if it cannot be."""
-    with telling_errors("checkpoint migrate"):
-        job = JobConfig.load(config)
+    with telling_errors("checkpoint migrate", config) as job:
         if root:
             predict(job, Path(output), root, number, records)
         else:

@@ -14,6 +14,7 @@ import click
 
 from shoal.config.job import JobConfig
 from shoal.errors import StorageError, UserError
+from shoal.worker.engines import check_backend
 from shoal.worker.inspect.check import telling_errors
 
 
@@ -36,6 +37,7 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
     from shoal.worker.servers.local import CheckpointServers
 
     module = load_module(config.model_zoo, config.model_def, config.model_params)
+    check_backend()
     try:
         servers: Any = CheckpointServers(Checkpoint(open_storage(root), number))
     except CheckpointError as error:
@@ -58,8 +60,7 @@ def export_checkpoint(config: JobConfig, root: str, number: int) -> None:
 @click.option("--number", required=True, type=int, help="Which of them.")
 def main(config: str, root: str, number: int) -> None:
     """Export a checkpoint; exit 2 if it cannot be, and 1 if a disk fails."""
-    with telling_errors("export"):
-        job = JobConfig.load(config)
+    with telling_errors("export", config) as job:
         export_checkpoint(job, root, number)
     click.echo(f"checkpoint {number} of {root} is exported to {job.output}")
 

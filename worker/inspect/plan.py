@@ -20,6 +20,7 @@ from shoal.config.job import JobConfig
 from shoal.data.samples.extrapolation import Expected, IdCounts
 from shoal.native.optimizers import OptimizerSpec
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.engines import check_backend
 from shoal.worker.inspect.check import INDEX_BYTES, row_bytes, telling_errors
 from shoal.worker.servers.local import LocalServers
 
@@ -97,6 +98,7 @@ def plan(config: JobConfig, records: int) -> dict[str, Any]:
     from shoal.worker.reports.progress import Progress
 
     module = load_module(config.model_zoo, config.model_def, config.model_params)
+    check_backend()
     data = JobData(config, module)
     pipeline = data.pipeline("training")
     specs = (pipeline.features_spec, pipeline.labels_spec)
@@ -179,8 +181,8 @@ def _predicted(
 @click.option("--records", required=True, type=int, help="Of the sample.")
 def main(config: str, records: int) -> None:
     """Print what is predicted, as JSON; exit 2 where the user's input is wrong."""
-    with telling_errors("plan"):
-        click.echo(json.dumps(plan(JobConfig.load(config), records)))
+    with telling_errors("plan", config) as job:
+        click.echo(json.dumps(plan(job, records)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The user's model: built by its engine, and registered with the servers.
 
     model.py            the built model and the sequence of a step
+    built.py            what an engine gives that has built one
+    keras_models.py     how models of Keras are built
     embeddings/         embedding layers, and first values of rows
     learning/           gradients, optimizers as the servers' specifications
     specification.py    the model as the servers are told of it

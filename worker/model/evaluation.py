@@ -12,15 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from shoal.errors import UserError
-from shoal.model_metrics import GroupAUC
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.metric_states import check_size
-from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.of_keras import is_keras_own, is_of_keras
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.learning.outputs import output_name, part_of
@@ -34,13 +32,18 @@ def is_known(metric: Any) -> bool:
     return is_keras_own(metric) or type(metric).__module__.startswith("shoal.")
 
 
+def keeps_records(metric: Any) -> bool:
+    """True if the states of a metric are the records themselves, as GroupAUC's are."""
+    return bool(getattr(metric, "keeps_records", False))
+
+
 def _name(metric: Any) -> str:
     return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
 
 
 def _arrays(metric: Any) -> list[Any]:
     """The states of a metric, float64."""
-    if isinstance(metric, GroupAUC):
+    if keeps_records(metric):
         return [metric.records]
     return [np.asarray(variable, np.float64) for variable in metric.variables]
 
@@ -75,6 +78,10 @@ class Evaluation(ABC):
     def _of_function(self, function: Any, name: str) -> Any:
         """The metric that is the mean of the user's function of labels and predictions."""
 
+    def _is_metric(self, metric: Any) -> bool:
+        """True for an object with a state, of a kind that the engine updates."""
+        return is_of_keras(metric, "metrics.Metric")
+
     def _add_all(self, metrics: Any) -> None:
         """Take the metrics of a dict; within it, a dict or list is of one output."""
         if not isinstance(metrics, Mapping):
@@ -99,7 +106,7 @@ class Evaluation(ABC):
     def _checked(self, name: str, metric: Any) -> Any:
         if any(each.name == name for each in self._metrics):
             raise UserError(f"{self._what}: there are two metrics of the name {name!r}")
-        if isinstance(metric, keras.metrics.Metric):
+        if self._is_metric(metric):
             metric.name = name
             return metric
         if isinstance(metric, type):
@@ -129,7 +136,7 @@ class Evaluation(ABC):
     def _update_groups(self, batch: Batch, predictions: Any) -> None:
         """Add a batch to the metrics that keep records; raises UserError for no such group."""
         for metric in self._metrics:
-            if not isinstance(metric, GroupAUC):
+            if not keeps_records(metric):
                 continue
             features = batch.features
             if not isinstance(features, Mapping) or metric.by not in features:
@@ -179,7 +186,7 @@ class Evaluation(ABC):
                         )
                         for array in arrays[metric.name]
                     ],
-                    appended=isinstance(metric, GroupAUC),
+                    appended=keeps_records(metric),
                 )
                 for metric in self._metrics
             ]
@@ -190,7 +197,7 @@ class Evaluation(ABC):
         results: dict[str, float] = {}
         for metric, state in zip(self._metrics, merged.metrics, strict=True):
             arrays = [np.array(each.values).reshape(tuple(each.shape)) for each in state.variables]
-            if isinstance(metric, GroupAUC):
+            if keeps_records(metric):
                 (metric.records,) = arrays
             else:
                 for variable, array in zip(metric.variables, arrays, strict=True):

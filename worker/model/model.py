@@ -9,44 +9,27 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 
 from shoal.checkpoints.saved import dense_value
 from shoal.config.job import JobConfig
-from shoal.errors import UserCodeError, UserError
-from shoal.layers import lookup_with
-from shoal.worker.code.keras_internals import compiled_with
-from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.module import UserModule
 from shoal.worker.engines import chosen_engine
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
+from shoal.worker.model.built import calling
 from shoal.worker.model.callbacks import Callbacks
-from shoal.worker.model.embeddings.given_weights import taking_weights
-from shoal.worker.model.embeddings.initial_rows import given_rows, gives_all_rows, gives_rows
-from shoal.worker.model.embeddings.keras_embeddings import tables_above
-from shoal.worker.model.embeddings.keras_rs_tables import check_tables, explaining_configs
-from shoal.worker.model.embeddings.random_numbers import reseed
 from shoal.worker.model.embeddings.table_options import check_lifecycle, chosen_options
 from shoal.worker.model.learning import accumulation
-from shoal.worker.model.learning.class_weights import class_weights
 from shoal.worker.model.learning.finite import FiniteCheck
-from shoal.worker.model.learning.optimizers import ServedOptimizers
 from shoal.worker.model.refusals import Refusals
 from shoal.worker.model.specification import model_spec
-from shoal.worker.model.supported import (
-    check_features,
-    check_model,
-    check_variables,
-    spec_of_inputs,
-    with_named_input,
-)
 from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
 from shoal.worker.servers.in_flight import NOTHING, Missing
@@ -69,10 +52,9 @@ class Prepared:
 
 
 class ServedModel:
-    """A built Keras model whose values are held by the servers.
+    """A built model whose values are held by the servers.
 
-    tables: the first embedding layer of each table by the table's name, in the order of
-        the tables on the servers.
+    tables: by name, in their order on the servers.
     servers: that hold the values, or what stands for them (servers/local.py).
     check_lifecycle: raises UserError if its tables cannot be trained with their options.
     file: name of the user's file, for messages.
@@ -108,123 +90,42 @@ class ServedModel:
         self._modulate_rate = config.lr_staleness_modulation
         self.embedding_threshold = config.embedding_threshold
         self._refusals = Refusals()
-        keras.utils.set_random_seed(config.seed)
-        # A functional model runs layers of the user's own to learn the shape of their outputs.
-        with (
-            tables_above(config.embedding_threshold),
-            lookup_with(chosen_engine().recording(self._refusals)),
-            explaining_configs(self.file),
-            taking_weights(self.file),
-        ):
-            self.model = module.build_model()
-        self.module = module = module.as_compiled(compiled_with(self.model))
-        check_model(self.model, self.file)
-        if features_spec is None:
-            features_spec = spec_of_inputs(self.model, self.file)
-        self.features_spec = features_spec
-        self.model = with_named_input(self.model, features_spec)
-        check_features(self.model, features_spec, module.describe(module.feed_name))
-        with user_code(module.describe("optimizer")):
-            given = module.optimizer()
-        self.optimizers = ServedOptimizers(given, module.describe("optimizer"))
+        engine = chosen_engine()
+        self.built = built = engine.build(
+            module, config, self._refusals, features_spec, weights_spec, worker, incarnation
+        )
+        self.model, self.module = built.model, built.module
+        self.features_spec = built.features_spec
+        self.optimizers = built.optimizers
         self.accumulated = accumulation.minibatches_to_push(config, self.optimizers.accumulated)
-        self.loss = chosen_engine().losses(
-            module.loss, module.loss_weights, self.file, self._refusals.refuse
-        )
-        self._classes = self._class_weights(weights_spec)
-        self.callbacks = Callbacks(module, self.optimizers)
-        self._ids = chosen_engine().ids(self.model, features_spec, self._refusals, self.file)
-        with (
-            tables_above(config.embedding_threshold),
-            explaining_configs(self.file),
-            taking_weights(self.file),
-            self._calling(f"calling the model of {module.path.name}"),
-        ):
-            self._ids.trace()
-        check_tables(self.model, self.file)
-        self.tables = self._ids.tables
-        check_variables(self.model, self.file)
-        self._ids.check()
-        self.optimizers.choose(
-            self.tables, dense=bool(self.model.trainable_variables), frozen=self._ids.frozen
-        )
-        reseed(self.model, config.seed, worker, incarnation)
-        self.trainable = chosen_engine().dense(self.model.trainable_variables)
-        self.state = chosen_engine().dense(
-            [
-                variable
-                for variable in self.model.non_trainable_variables
-                if keras.backend.is_float_dtype(variable.dtype)
-            ]
-        )
+        self.loss = built.loss
+        self.callbacks = Callbacks(self.module, self.optimizers)
+        self._ids = built.ids
+        self.tables = built.tables
+        self.trainable, self.state = built.trainable, built.state
         options = chosen_options(self.tables, config.table)
-        self.check_lifecycle = partial(check_lifecycle, options, self._ids.frozen, config)
+        self.check_lifecycle = partial(check_lifecycle, self.tables, options, config)
         if config.command == "train":
             self.check_lifecycle()
         self.spec = model_spec(
             self.tables,
             options=options,
-            frozen=self._ids.frozen,
             optimizers=self.optimizers,
             trainable=self.trainable.manifest,
             non_trainable=self.state.manifest,
-            seed=config.seed,
             given=not config.begins_with,
         )
         self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
-        self._steps = chosen_engine().steps(
-            self.model,
-            self._training_loss,
-            self.optimizers,
-            self.trainable,
-            self.state,
-            {name: layer.output_dim for name, layer in self.tables.items()},
-            self._ids,
+        self._steps = engine.steps(
+            built,
             self._refusals,
-            features_spec,
             labels_spec,
             weights_spec,
             clip_at_once=self.accumulated == 1,
         )
 
-    @contextmanager
-    def _calling(self, what: str, labels: Any = None) -> Iterator[None]:
-        """Run the body as `user_code`; an error of our own lookups is raised unchanged.
-
-        labels: those that the body computes with.
-        """
-        try:
-            with user_code(what):
-                yield
-        except (UserError, UserCodeError) as error:
-            if self._refusals.last is not None:
-                raise self._refusals.last from None
-            message = chosen_engine().explained(error.__cause__, self.model, self.module, labels)
-            if message is not None:
-                raise UserError(message) from error
-            raise
-
-    def _class_weights(self, weights_spec: Any) -> list[float] | None:
-        """The class weights of the user's module; raises UserError if they cannot be used."""
-        if self.module.class_weight is None:
-            return None
-        if weights_spec is not None:
-            raise UserError(
-                f"{self.file}: {self.module.feed_name} gives weights, and there is class_weight: "
-                "remove one of them, or multiply the weights in "
-                f"{self.module.feed_name}"
-            )
-        if self.loss.parts:
-            raise UserError(
-                f"{self.file}: class_weight is for a model with one output: have "
-                f"{self.module.feed_name} give weights, (features, labels, weights)"
-            )
-        return class_weights(self.module.class_weight, self.file)
-
-    def _training_loss(self, labels: Any, predictions: Any, weights: Any) -> Any:
-        if self._classes is not None:
-            weights = chosen_engine().weights_of_classes(labels, self._classes)
-        return self.loss(labels, predictions, weights)
+    def _calling(self, what: str, labels: Any = None) -> AbstractContextManager[None]:
+        return calling(what, self._refusals, self.model, self.module, labels)
 
     # ------------------------------------------------------------ set-up
 
@@ -234,7 +135,7 @@ class ServedModel:
         features_spec: of a batch of them. feed: the function that gives them, and of which data.
         Raises UserError, or UserCodeError where only calling the model tells.
         """
-        check_features(self.model, features_spec, feed)
+        chosen_engine().check_features(self.model, features_spec, feed)
         if isinstance(features_spec, dict) and features_spec.keys() != self.features_spec.keys():
             with self._calling(f"{feed} gives other features than for training: calling the model"):
                 self._steps.trace_prediction(features_spec)
@@ -258,15 +159,14 @@ class ServedModel:
         In pieces, ids int64 [n] and rows float32 [n, dim]. Raises UserError or UserCodeError as
         their code does, and for rows that no table can begin with.
         """
-        for position, layer in enumerate(self.tables.values()):
-            if gives_rows(layer):
-                yield position, given_rows(layer, self.file)
+        for position, table in enumerate(self.tables.values()):
+            if table.first_rows is not None:
+                yield position, table.first_rows()
 
     def let_go(self) -> None:
         """The servers have the rows that the user's code gives: hold them no longer."""
-        for layer in self.tables.values():
-            if gives_all_rows(layer) and layer.served["rows"] is not None:
-                layer.served["rows"].close()
+        for table in self.tables.values():
+            table.let_go()
 
     # ------------------------------------------------------------ ids and pull
 
@@ -320,7 +220,7 @@ class ServedModel:
             tables={
                 table: (pulled.ids[table].unique, gradient)
                 for table, (name, gradient) in enumerate(zip(self.tables, tables, strict=True))
-                if pulled.ids[table].unique.size and name not in self._ids.frozen
+                if pulled.ids[table].unique.size and not self.tables[name].frozen
             },
             dense=(dense, change),
             learning_rate=rate,
@@ -341,7 +241,7 @@ class ServedModel:
 
     def average(self, pushes: Sequence[Push]) -> Push:
         """One push of `accumulated` minibatches' gradients, or of the last few of a task."""
-        dims = [layer.output_dim for layer in self.tables.values()]
+        dims = [table.dim for table in self.tables.values()]
         return accumulation.average(pushes, dims, self._steps.clip)
 
     # ------------------------------------------------------------ evaluation, prediction

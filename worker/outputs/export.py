@@ -15,11 +15,7 @@ job's own predictions. The Parquet files are what `--restore-from` reads. A tabl
 from __future__ import annotations
 
 import logging
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,13 +28,10 @@ from shoal.checkpoints.outputs import replacing_output, written
 from shoal.checkpoints.places import Place
 from shoal.checkpoints.saved import DENSE_COLUMNS
 from shoal.config.job import JobConfig
-from shoal.errors import UserCodeError, UserError
 from shoal.files.patience import Patience
 from shoal.files.storage import LocalStorage
 from shoal.proto.errors import BrokenStreamError
-from shoal.worker.code.module import user_code
 from shoal.worker.engines import chosen_engine
-from shoal.worker.model.embeddings.keras_embeddings import tables_above
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import (
     ExportedTable,
@@ -48,14 +41,10 @@ from shoal.worker.outputs.export_tables import (
     write_parquet,
     write_tables,
 )
-from shoal.worker.outputs.keras_model import plain_model, unsaveable
 from shoal.worker.outputs.row_forms import form_of, formed
 from shoal.worker.servers.group import ServerGroup
 
 logger = logging.getLogger(__name__)
-
-KERAS, SAVED_MODEL = "keras", "savedmodel"
-KERAS_FILE = "model.keras"
 
 
 def export(
@@ -120,14 +109,16 @@ def _write(
     described = [table.file for table in tables.values() if table.file]
     described.append(write_parquet(storage, "dense.parquet", [_dense(model)]))
     failed: Exception | None = None
+    models: dict[str, str | None] = {}
+    signature: dict[str, dict[str, str]] = {}
+    exporter = chosen_engine().exporter(model, config.export_kinds)
     try:
-        keras_file, signature = write_models(model, tables, folder, config.export_kinds)
+        models, signature = exporter.write(tables, folder)
     except Exception as error:
         if place.names():
             raise
-        failed, keras_file, signature = error, None, None
-        shutil.rmtree(folder / "saved_model", ignore_errors=True)
-        (folder / KERAS_FILE).unlink(missing_ok=True)
+        failed = error
+        exporter.discard(folder)
     known = {file["name"] for file in described}
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     names = [path.relative_to(folder).as_posix() for path in paths]
@@ -137,11 +128,11 @@ def _write(
         "job_name": config.job_name,
         "job_id": config.job_id,
         "version": version,
-        "keras": keras_file,
-        "saved_model": None if signature is None else "saved_model",
+        "keras": models.get("keras"),
+        "saved_model": models.get("saved_model"),
         "dense": "dense.parquet",
         "optimizer": model.optimizers.default.spec.to_json(),
-        "tables": _described_tables(model, tables, signature or {}),
+        "tables": _described_tables(model, tables, signature),
         "files": described,
     }
     if failed is not None:
@@ -157,12 +148,12 @@ def _described_tables(
 ) -> list[dict[str, Any]]:
     """The tables as they stand in the manifest, in the model's order."""
     described = []
-    for (name, layer), file in zip(model.tables.items(), file_names(model.tables), strict=True):
+    for (name, served), file in zip(model.tables.items(), file_names(model.tables), strict=True):
         table = tables[name]
         entry: dict[str, Any] = {
             "name": name,
             "file": file,
-            "dim": layer.output_dim,
+            "dim": served.dim,
             "rows": table.count,
             "default": table.default.tolist(),
             "dtype": "float32" if table.scales is None else "int8",
@@ -172,48 +163,6 @@ def _described_tables(
             entry["signature"] = signature[name]
         described.append(entry)
     return described
-
-
-def write_models(
-    model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path, kinds: Set[str]
-) -> tuple[str | None, dict[str, dict[str, str]] | None]:
-    """Save the model with its tables, in each of the forms that it can have.
-
-    kinds: of KERAS and SAVED_MODEL. Returns the name of the Keras file, and what SavedModel.save
-    gave; None for a form that is not there. Raises UserCodeError if the model can have none of
-    them, or one fails that it can have, UserError for names that clash, and OSError.
-    """
-    if KERAS in kinds and (large := [name for name, table in tables.items() if table.external]):
-        logger.warning(
-            "no model.keras: %s above --export-max-table-mb; the SavedModel takes vectors",
-            ", ".join(large),
-        )
-        kinds = kinds - {KERAS}
-    keras_file = signature = None
-    missing = _missing(model, tables, kinds & {KERAS})
-    if SAVED_MODEL in kinds:
-        try:
-            with _user_layers(f"exporting the model of {model.file}"):
-                signature = chosen_engine().save(model, tables, folder / "saved_model")
-        except (UserError, UserCodeError):
-            missing |= _missing(model, tables, {SAVED_MODEL})
-            if SAVED_MODEL not in missing:
-                raise
-            shutil.rmtree(folder / "saved_model", ignore_errors=True)
-    try:
-        lines = _lacking(model, kinds, missing)
-    except UserError as error:  # what was found before training is refused there
-        raise UserCodeError(str(error), "") from error
-    for line in lines:
-        logger.warning(line)
-    if KERAS in kinds - missing.keys():
-        with (
-            _user_layers(f"exporting the model of {model.file}"),
-            plain_model(model.model, tables) as plain,
-        ):
-            plain.save(folder / KERAS_FILE)
-        keras_file = KERAS_FILE
-    return keras_file, signature
 
 
 def check(model: ServedModel, config: JobConfig) -> list[str]:
@@ -231,65 +180,7 @@ def check(model: ServedModel, config: JobConfig) -> list[str]:
         )
         default = np.zeros(table.dim, np.float32)
         tables[table.name] = ExportedTable(np.zeros(0, np.int64), rows, default, scales=scales)
-    return _lacking(model, config.export_kinds, _missing(model, tables, config.export_kinds))
-
-
-def _missing(
-    model: ServedModel, tables: Mapping[str, ExportedTable], kinds: Set[str]
-) -> dict[str, UserError | UserCodeError]:
-    """The forms that the model cannot have with any rows, each with its error."""
-    empty = {name: table.emptied() for name, table in tables.items()}
-    missing: dict[str, UserError | UserCodeError] = {}
-    # What became a table does so in a copy too, which then needs no memory.
-    with (
-        tempfile.TemporaryDirectory(prefix="shoal-export-") as folder,
-        tables_above(model.embedding_threshold),
-    ):
-        if KERAS in kinds and (why := unsaveable(model.model, empty)):
-            missing[KERAS] = UserError(why)
-        if SAVED_MODEL in kinds:
-            try:
-                with _user_layers("saving it"):
-                    chosen_engine().save(model, empty, Path(folder, "saved_model"))
-            except (UserError, UserCodeError) as error:
-                missing[SAVED_MODEL] = error
-    return missing
-
-
-def _lacking(
-    model: ServedModel, kinds: Set[str], missing: Mapping[str, UserError | UserCodeError]
-) -> list[str]:
-    """Which forms an export lacks, and why.
-
-    Raises UserError, or UserCodeError with the traceback of the user's code, if it lacks all.
-    """
-    names = {KERAS: "model.keras", SAVED_MODEL: "SavedModel"}
-    why = {kind: getattr(error, "message", str(error)) for kind, error in missing.items()}
-    if kinds - missing.keys() or not kinds:
-        has = "model.keras" if SAVED_MODEL in missing else "the SavedModel"
-        return [f"the export has {has}, and no {names[kind]}: {text}" for kind, text in why.items()]
-    refusal = (
-        f"the model of {model.file} cannot be exported"
-        + "".join(f". No {names[kind]}: {text}" for kind, text in why.items())
-        + ". Mend that, or give --export none: the job then leaves tables, dense values and "
-        "checkpoints, and no model"
-    )
-    for error in missing.values():
-        if isinstance(error, UserCodeError):
-            raise UserCodeError(refusal, error.traceback) from error
-    raise UserError(refusal)
-
-
-@contextmanager
-def _user_layers(what: str) -> Iterator[None]:
-    """Run the user's layers as `user_code` does, but raise an OSError, of a disk, unchanged."""
-    try:
-        with user_code(what):
-            yield
-    except UserCodeError as error:
-        if isinstance(error.__cause__, OSError):
-            raise error.__cause__ from None
-        raise
+    return chosen_engine().exporter(model, config.export_kinds).lacking(tables)
 
 
 def _dense(model: ServedModel) -> pa.Table:

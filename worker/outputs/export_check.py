@@ -10,21 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.worker.code.keras_internals import taken_features
-from shoal.worker.code.module import user_code
 from shoal.worker.engines import chosen_engine
-from shoal.worker.model.embeddings.initial_rows import initializer_spec
-from shoal.worker.model.embeddings.keras_embeddings import vocabulary
 from shoal.worker.model.learning.outputs import leaves
 from shoal.worker.model.model import ServedModel
-from shoal.worker.outputs.export import write_models
 from shoal.worker.outputs.export_tables import ExportedTable
-from shoal.worker.outputs.keras_model import own_objects
 from shoal.worker.outputs.row_forms import default_row, form_of, formed_table
 
 if TYPE_CHECKING:
@@ -45,8 +38,8 @@ def try_export(
     Returns lines for the report. Raises UserError if it predicts otherwise than the model
     itself, UserCodeError if it cannot be saved, loaded or called.
     """
-    for name, layer in model.tables.items():
-        if vocabulary(layer) * layer.output_dim * 4 > LARGEST_TABLE:
+    for name, served in model.tables.items():
+        if served.vocabulary * served.dim * 4 > LARGEST_TABLE:
             return [f"  not tried with rows: table {name} is large"]
     tables = _rows_of(model, servers, features, config.export_dtype)
     expected = model.predict_batch(features)
@@ -55,21 +48,12 @@ def try_export(
     with tempfile.TemporaryDirectory(prefix="shoal-export-") as name:
         folder = Path(name)
         model.pull_dense()
-        keras_file, signature = write_models(model, tables, folder, config.export_kinds)
+        exporter = chosen_engine().exporter(model, config.export_kinds)
+        written, _ = exporter.write(tables, folder)
         loaded = []
-        if keras_file:
-            with user_code(f"loading the exported Keras model of {model.file}"):
-                loaded_model = keras.models.load_model(
-                    folder / keras_file, own_objects(model.model), safe_mode=False
-                )
-                found = loaded_model(taken_features(loaded_model, features), training=False)
-            _compare(found, expected, keras_file, model.file)
-            loaded.append(keras_file)
-        if signature is not None:
-            with user_code(f"loading the exported SavedModel of {model.file}"):
-                found = chosen_engine().predict_saved(folder / "saved_model", model, features)
-            _compare(found, expected, "saved_model", model.file)
-            loaded.append("saved_model")
+        for file, found in exporter.predictions(folder, written, features):
+            _compare(found, expected, file, model.file)
+            loaded.append(file)
     if not loaded:
         return []
     verb = "predict" if len(loaded) > 1 else "predicts"
@@ -82,15 +66,15 @@ def _rows_of(
     """The rows that a batch would have in training, as tables, and held by the servers."""
     pulled = model.pull(features, training=True)
     tables = {}
-    for position, (name, layer) in enumerate(model.tables.items()):
+    for position, (name, served) in enumerate(model.tables.items()):
         ids, rows = pulled.ids[position].unique, pulled.rows[position]
         spec = model.spec.tables[position]
-        default = np.zeros(layer.output_dim, np.float32)
-        if vocabulary(layer):
-            ids = np.arange(vocabulary(layer))
+        default = np.zeros(served.dim, np.float32)
+        if served.vocabulary:
+            ids = np.arange(served.vocabulary)
             rows = servers.rows(position, ids)
         else:
-            default = default_row(initializer_spec(layer).default_value, spec.dim, spec)
+            default = default_row(served.initializer.default_value, spec.dim, spec)
         order = np.argsort(ids)
         formed_rows, scales = formed_table(
             ids[order], rows[order], form_of(spec, export_dtype), name

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,7 @@ import pyarrow.parquet as pq
 from shoal.checkpoints.formats import manifests
 from shoal.files.storage import Storage
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.model.embeddings.initial_rows import initializer_spec
-from shoal.worker.model.embeddings.keras_embeddings import matrix_pieces, vocabulary
+from shoal.worker.model.built import ServedTable
 from shoal.worker.outputs.row_forms import (
     Array,
     Float32,
@@ -126,26 +125,35 @@ class TableSource(Protocol):
 
 
 class ServedTables:
-    """The tables of the servers. layers: one a table."""
+    """The tables of the servers."""
 
-    def __init__(self, servers: ServerGroup, layers: Sequence[Any]) -> None:
+    def __init__(self, servers: ServerGroup, tables: Sequence[ServedTable]) -> None:
         self._servers = servers
-        self._layers = layers
+        self._tables = tables
 
     def counts(self) -> None:
         """See TableSource."""
 
     def pieces(self, position: int) -> Iterator[tuple[Int64, Float32]]:
         """See TableSource."""
-        if vocabulary(self._layers[position]):
-            return matrix_pieces(self._servers, position, self._layers)
+        if self._tables[position].vocabulary:
+            return self._all_rows(position)
         return self._servers.read_table(position)
+
+    def _all_rows(self, position: int) -> Iterator[tuple[Int64, Float32]]:
+        """Ids and rows of a table with a vocabulary, in order, those never trained too."""
+        size = self._tables[position].vocabulary
+        for start in range(0, size, ROWS_PER_PIECE):
+            ids = np.arange(start, min(start + ROWS_PER_PIECE, size))
+            wanted = [[ids if i == position else ids[:0]] for i in range(len(self._tables))]
+            pulled = self._servers.pull(wanted, training=False, exact=True)
+            yield ids, pulled.rows[position][pulled.ids[position].inverses[0]]
 
 
 def write_tables(
     folder: Storage,
     source: TableSource,
-    layers: Mapping[str, Any],
+    served: Mapping[str, ServedTable],
     max_bytes: float,
     specs: Sequence[pb.TableSpec],
     export_dtype: str,
@@ -154,18 +162,18 @@ def write_tables(
 
     These are the first in their order that take at most `max_bytes` of ids and rows together.
 
-    folder: of the export. layers: of each table by name, in the order of the source. specs: of
-    the tables, in their order. Raises UserError for rows that cannot be int8.
+    folder: of the export. served: the tables by name, in the order of the source. specs: of
+    them, in their order. Raises UserError for rows that cannot be int8.
     """
     folder.child("tables").make()
-    files = dict(zip(layers, file_names(layers), strict=True))
+    files = dict(zip(served, file_names(served), strict=True))
     counts = source.counts()
     left = max_bytes
     if counts is None:
         tables = {}
-        for position, (name, layer) in enumerate(layers.items()):
+        for position, (name, each) in enumerate(served.items()):
             pieces, spec = source.pieces(position), specs[position]
-            table = _write(pieces, layer, folder, files[name], left, spec, export_dtype)
+            table = _write(pieces, each, folder, files[name], left, spec, export_dtype)
             tables[name] = table
             left -= 0 if table.external else table.count * _size(spec, export_dtype)
         return tables
@@ -179,7 +187,7 @@ def write_tables(
             pool.submit(
                 _write,
                 source.pieces(i),
-                layers[name],
+                served[name],
                 folder,
                 file,
                 limits[i],
@@ -214,14 +222,14 @@ def write_parquet(folder: Storage, name: str, pieces: Iterable[pa.Table]) -> Fil
 
 def _write(
     pieces: Iterator[tuple[Int64, Float32]],
-    layer: Any,
+    table: ServedTable,
     folder: Storage,
     name: str,
     max_bytes: float,
     spec: pb.TableSpec,
     export_dtype: str,
 ) -> ExportedTable:
-    initial = 0.0 if vocabulary(layer) else initializer_spec(layer).default_value
+    initial = 0.0 if table.vocabulary else table.initializer.default_value
     default = default_row(initial, spec.dim, spec)
     form = form_of(spec, export_dtype)
     held = [_Piece.of(np.zeros(0, np.int64), np.zeros((0, spec.dim), np.float32), form, spec.name)]

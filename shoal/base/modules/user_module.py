@@ -6,6 +6,7 @@ Imports nothing: the client looks at the module's text, a worker at the module i
 from __future__ import annotations
 
 from collections.abc import Container
+from pathlib import Path
 
 MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 """What the user's module must define beside the model; the first two it may compile it with."""
@@ -65,3 +66,9 @@ def missing_functions(defined: Container[str]) -> list[str]:
         for name in MODULE_FUNCTIONS
         if name not in defined and not (name == "feed" and "feed_batch" in defined)
     ]
+
+
+def path_of(model_zoo: str, model_def: str) -> Path:
+    """The file of the module that --model-def names, in the folder --model-zoo."""
+    *module, _ = model_def.replace("/", ".").split(".")
+    return Path(model_zoo).joinpath(*module).with_suffix(".py")

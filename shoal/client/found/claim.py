@@ -49,11 +49,12 @@ def claimed(config: JobConfig) -> Iterator[JobFolder]:
 
 @contextmanager
 def reclaimed(
-    folder: JobFolder, changes: dict[str, Any], check: Callable[[JobConfig], object]
+    folder: JobFolder, changes: dict[str, Any], checked: Callable[[JobConfig], JobConfig]
 ) -> Iterator[tuple[JobFolder, JobConfig]]:
     """Hold the folder of a job that is to go on, with its configuration changed.
 
-    check: raises UserError if it cannot go on with this configuration; then nothing is changed.
+    checked: gives the configuration with which it goes on; raises UserError if it cannot, and then
+    nothing is changed.
     The result, if any, is left to the master, which may refuse to go on.
 
     Raises UserError if there is none, it is running, or has nothing left to do. Of a job that has
@@ -71,7 +72,7 @@ def reclaimed(
     if _state(folder) == "succeeded" and _has_list(config):
         raise UserError(f"--resume: job {config.job_name} has succeeded: nothing is left to do")
     with _held(folder, config):
-        check(config)
+        config = checked(config)
         write_text(folder.config, config.to_json())
         yield folder, config
 

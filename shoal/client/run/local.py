@@ -27,6 +27,7 @@ from shoal.client.found.following import CALL_SECONDS, POLL_SECONDS, STOP_SECOND
 from shoal.client.found.processes import kill_job
 from shoal.client.run.beginning import with_beginning
 from shoal.client.run.checks import check_inputs
+from shoal.client.run.engine import with_engine
 from shoal.client.run.series import Series
 from shoal.client.show.display import Display
 from shoal.config.flags import flag
@@ -68,6 +69,7 @@ def run_job(
         return run_remote_job(config, display, interruptions, written)
     config = config.resolved()
     doubts = check_inputs(config)
+    config = with_engine(config)
     with Series(config) as series:
         if (done := series.done()) is not None:
             _tell(display, f"job {config.job_name} has succeeded before: nothing is to be done")
@@ -104,13 +106,14 @@ def resume_job(
             f"{flag(image[0])} is for jobs on Kubernetes; {job_dir} is a job on this machine"
         )
 
-    def check(config: JobConfig) -> None:
+    def checked(config: JobConfig) -> JobConfig:
         check_inputs(config)
         check_output(config)
         try_output(config)
+        return with_engine(config)
 
     folder = JobFolder(Path(job_dir).absolute())
-    with reclaimed(folder, changes, check) as (folder, config), Series(config) as series:
+    with reclaimed(folder, changes, checked) as (folder, config), Series(config) as series:
         # Whatever was left of it must not speak for the job any more.
         kill_job(folder.config)
         series.begins()

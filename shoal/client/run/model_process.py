@@ -1,4 +1,4 @@
-"""The processes that load a user's module for a command, and so have TensorFlow.
+"""The processes that load a user's module for a command, and so have its framework.
 
 Owns their command and the folder in which they work. What they do is worker/'s.
 """
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.client.run.engine import with_engine
 from shoal.config.job import JobConfig
 
 
@@ -19,8 +20,10 @@ from shoal.config.job import JobConfig
 def model_process(module: str, config: JobConfig) -> Iterator[tuple[list[str], Path]]:
     """Python's arguments for `shoal.worker.MODULE`, and its folder, which is gone afterwards.
 
-    Indexes of the data go into that folder too, so nothing else is left behind.
+    Indexes of the data go into that folder too, so nothing else is left behind. Raises UserError if
+    the user's module asks for two engines.
     """
+    config = with_engine(config)
     with tempfile.TemporaryDirectory(prefix="shoal-") as work:
         folder = Path(work)
         path = folder / "job.json"

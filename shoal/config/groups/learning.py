@@ -35,6 +35,12 @@ class ModelOptions:
         "",
         value="NAME=VALUE,...",
     )
+    engine: str = option(
+        "The framework that computes with the model. auto: the one that the model's module "
+        "imports; if that is Keras alone, the backend that KERAS_BACKEND or keras.json names.",
+        "auto",
+        choices=("auto", "tensorflow", "jax", "torch"),
+    )
     job_name: str = option(
         "Name of the job. Letters, digits, dashes and underscores are allowed; underscores become "
         "dashes on Kubernetes. Default: the name of the model's file, with -evaluate or -predict "

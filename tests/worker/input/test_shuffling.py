@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.config.groups.event_time import EventTime
-from shoal.data.columns import ListColumn, taken
+from shoal.data.columns import ListColumn
 from shoal.data.opening import open_reader
+from shoal.data.pieces import taken
 from shoal.errors import UserCodeError, UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributed
@@ -66,9 +67,9 @@ def test_features_and_labels_stay_together_and_minibatches_cross_windows(pipelin
 def test_a_window_is_read_once_for_tasks_that_follow_one_another(pipeline, numbers, monkeypatch):
     made = pipeline(numbers)
     asked = []
-    real = made._reader.read
+    real = made._records.reader.read
     monkeypatch.setattr(
-        made._reader,
+        made._records.reader,
         "read",
         lambda source, start, end: (asked.append((start, end)), real(source, start, end))[1],
     )

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import shoal.model_zoo
 from shoal.errors import UserError
-from shoal.worker.code.keras_internals import is_keras_own
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.input.batch import Batch
 from tests.worker.corpus import MODELS
 from tests.worker.exported import tried
@@ -128,8 +128,8 @@ def test_a_model_of_the_zoo_is_exported(served, exports, name):
     spec = tf.TensorSpec([None, 4]) if name == "iris.quick_start" else None
     model = served(build=module.custom_model, spec=spec, config=SERVED)
     features = tf.nest.map_structure(value, model.features_spec)
-    for position, layer in enumerate(model.tables.values()):
-        rows = random.normal(size=(30, layer.output_dim)).astype(np.float32)
+    for position, table in enumerate(model.tables.values()):
+        rows = random.normal(size=(30, table.dim)).astype(np.float32)
         model.group.assign_rows(position, np.arange(30), rows)
     folder, expected = exports.add(f"zoo, {name}", model, features)
     assert exports.keras[f"zoo, {name}"] == ZOO[name]

@@ -341,7 +341,7 @@ def test_an_export_of_another_model_is_refused(served, tmp_path):
     saved = Export(str(tmp_path / "export"))
     other = served(build=Subclassed)
     with pytest.raises(UserError, match="table 'items' of dim 4, the export has no such table"):
-        saved.check_table("items", other.tables["items"].output_dim)
+        saved.check_table("items", other.tables["items"].dim)
     with pytest.raises(UserError, match="--restore-from: variable"):
         other.register(saved.dense())
 

@@ -6,11 +6,13 @@ import pytest
 from shoal.files.storage import LocalStorage
 from shoal.layers import Embedding
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.model.keras_models import served_tables
 from shoal.worker.outputs.export_tables import write_tables
 
 ROWS = (3, 5, 2)
 ROW_BYTES = 8 + 4 * 4
 LAYERS = {name: Embedding(4, name=name) for name in ("first", "second", "third")}
+TABLES = served_tables(LAYERS, [], 0, "model.py")
 
 
 class Source:
@@ -40,6 +42,6 @@ class Source:
 def test_the_first_tables_that_fit_together_are_in_the_models(tmp_path, known, rows, whole):
     specs = [pb.TableSpec(name=name, dim=4, value_dtype="float32") for name in LAYERS]
     folder, most = LocalStorage(tmp_path), rows * ROW_BYTES
-    tables = write_tables(folder, Source(known), LAYERS, most, specs, "float32")
+    tables = write_tables(folder, Source(known), TABLES, most, specs, "float32")
     assert {name for name, table in tables.items() if not table.external} == whole
     assert [table.count for table in tables.values()] == list(ROWS)

@@ -24,6 +24,7 @@ BESIDE_A_STEP = [
     "worker/code/module.py",
     "worker/input/channel.py",
     "worker/input/event_times.py",
+    "worker/model/built.py",
     "worker/model/learning/optimizer.py",
     "worker/model/learning/optimizers.py",
     "worker/reports/progress.py",

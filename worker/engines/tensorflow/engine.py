@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from shoal.worker.engines.engine import Engine
@@ -18,13 +20,20 @@ from shoal.worker.engines.tensorflow.model.losses import Losses
 from shoal.worker.engines.tensorflow.model.sample_weights import weights_of_classes
 from shoal.worker.engines.tensorflow.model.step_errors import explained
 from shoal.worker.engines.tensorflow.model.steps import CompiledSteps
+from shoal.worker.engines.tensorflow.outputs import saved_model
 from shoal.worker.engines.tensorflow.outputs.predicted import joined
-from shoal.worker.engines.tensorflow.outputs.saved_model import predict_saved, save
+from shoal.worker.model.keras_models import build_keras_model, optimizers_of
+from shoal.worker.model.supported import check_features
+from shoal.worker.outputs.keras_export import KerasExporter
 
 
 class TensorFlow:
     """See the Protocol."""
 
+    build = staticmethod(build_keras_model)
+    check_optimizer = staticmethod(optimizers_of)
+    any_optimizer = keras.optimizers.SGD
+    check_features = staticmethod(check_features)
     pipeline = InputPipeline
     ids = IdTrace
     recording = RecordLookup
@@ -39,8 +48,7 @@ class TensorFlow:
     scattered = staticmethod(scattered)
     kernel_layouts = staticmethod(kernel_layouts)
     joined = staticmethod(joined)
-    save = staticmethod(save)
-    predict_saved = staticmethod(predict_saved)
+    exporter = staticmethod(partial(KerasExporter, saved_models=saved_model))
     eagerly = staticmethod(tf.init_scope)
 
     def seed(self, number: int) -> None:

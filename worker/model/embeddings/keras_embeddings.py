@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,12 +23,9 @@ from shoal.bags import integers, look_up
 from shoal.errors import UserError
 from shoal.layers import rows
 from shoal.worker.code.keras_internals import unread
-from shoal.worker.model.embeddings.given_weights import ROWS_PER_PIECE, StandIn, takes_weights
+from shoal.worker.model.embeddings.given_weights import StandIn, takes_weights
 from shoal.worker.model.embeddings.keras_rs_tables import Table, sparse_rows, table_in_build
 from shoal.worker.model.embeddings.row_dtypes import holds_rows
-
-if TYPE_CHECKING:
-    from shoal.worker.servers.group import ServerGroup
 
 _threshold: contextvars.ContextVar[float] = contextvars.ContextVar("threshold", default=math.inf)
 
@@ -68,21 +65,6 @@ def plain_copy(layer: Any, values: npt.NDArray[np.float32]) -> Any:
         copy.build()
         copy.embeddings.assign(values)
     return copy
-
-
-def matrix_pieces(
-    servers: ServerGroup, position: int, layers: Sequence[Any]
-) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
-    """Ids and rows of the table at `position`, in order, those never trained too.
-
-    layers: one a table.
-    """
-    size = vocabulary(layers[position])
-    for start in range(0, size, ROWS_PER_PIECE):
-        ids = np.arange(start, min(start + ROWS_PER_PIECE, size))
-        wanted = [[ids if i == position else ids[:0]] for i in range(len(layers))]
-        pulled = servers.pull(wanted, training=False, exact=True)
-        yield ids, pulled.rows[position][pulled.ids[position].inverses[0]]
 
 
 def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:

@@ -6,23 +6,23 @@ config/table_options.py's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from shoal.base.words import near
 from shoal.config.job import JobConfig
 from shoal.config.table_options import FLAG, NO_EVENT_TIME, OPTIONS, table_options
 from shoal.errors import UserError
-from shoal.worker.model.embeddings.initial_rows import gives_all_rows
+from shoal.worker.model.built import ServedTable
 
 LEAST_SHARE = 64
 """Of max_rows, for each server: ids are spread evenly over servers only where they are many."""
 
 
-def chosen_options(tables: Mapping[str, Any], text: str) -> dict[str, dict[str, Any]]:
+def chosen_options(tables: Mapping[str, ServedTable], text: str) -> dict[str, dict[str, Any]]:
     """The options of each table, by its name: all of OPTIONS.
 
-    tables: the embedding layer of each, by name. text: of --table. Raises UserError for a table
+    tables: by name. text: of --table. Raises UserError for a table
     that there is not, and for an option that a table cannot have.
     """
     given = table_options(text)
@@ -33,34 +33,34 @@ def chosen_options(tables: Mapping[str, Any], text: str) -> dict[str, dict[str, 
                 f"{FLAG} names the table {name!r}{near(name, tables, most=1)}, which the model "
                 f"does not have: {there}"
             )
-    return {name: _chosen(name, layer, given.get(name, {})) for name, layer in tables.items()}
+    return {name: _chosen(table, given.get(name, {})) for name, table in tables.items()}
 
 
-def _chosen(name: str, layer: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(table: ServedTable, given: Mapping[str, Any]) -> dict[str, Any]:
     options = {
-        option: given.get(option, getattr(layer, option, each.default))
+        option: given.get(option, table.options.get(option, each.default))
         for option, each in OPTIONS.items()
     }
     for option, each in OPTIONS.items():
-        if options[option] != each.default and gives_all_rows(layer):
+        if options[option] != each.default and table.whole:
             raise UserError(
-                f"table {name!r} has {option}={options[option]}, but its rows are given by "
+                f"table {table.name!r} has {option}={options[option]}, but its rows are given by "
                 f"the model's code, so all of them are there from the beginning: remove {option}"
             )
     return options
 
 
 def check_lifecycle(
-    options: Mapping[str, Mapping[str, Any]], frozen: Collection[str], config: JobConfig
+    tables: Mapping[str, ServedTable], options: Mapping[str, Mapping[str, Any]], config: JobConfig
 ) -> None:
     """Check that a job can train tables with these options, as `chosen_options` gives them.
 
-    frozen: the tables that no layer trains. Raises UserError.
+    Raises UserError.
     """
     servers = config.num_servers
     for name, of_table in options.items():
         for option in ("expire_after", "max_rows"):
-            if of_table[option] and name in frozen:
+            if of_table[option] and tables[name].frozen:
                 raise UserError(
                     f"table {name!r} has {option}={of_table[option]}, but it is not trained, so no "
                     f"push tells which of its rows are in use: remove {option}"

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import keras
-
 from shoal.base.words import near
 from shoal.errors import UserError
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.model.learning.outputs import output_name, part_of
 
 
@@ -42,6 +41,8 @@ class DeclaredLosses(ABC):
     def _function(self, loss: Any, what: str) -> Callable[[Any, Any, Any], Any]:
         """The loss of labels, predictions and the records' weights, or None for these."""
         if isinstance(loss, str):
+            import keras  # late: a PyTorch module has no loss by a name of Keras's
+
             try:
                 loss = keras.losses.get(loss)
             except ValueError as error:
@@ -52,7 +53,7 @@ class DeclaredLosses(ABC):
                 "and predictions, a keras.losses.Loss, or the name of one"
             )
         whose = f"{self._file}: {what}"
-        if isinstance(loss, keras.losses.Loss):
+        if is_of_keras(loss, "losses.Loss"):
             return self._of_object(loss, whose)
         return self._of_function(loss, whose)
 

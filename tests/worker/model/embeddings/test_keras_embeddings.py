@@ -264,7 +264,7 @@ def test_rows_that_a_job_begins_with_come_from_another_job_instead(served):
 def test_variance_scaling_takes_the_fans_that_keras_takes(served):
     build = lambda: functional(embeddings_initializer="glorot_uniform")  # noqa: E731
     model = served(build=build, spec=SPEC, config=SERVED)
-    spec = initializer_spec(model.tables["items"])
+    spec = initializer_spec(model.tables["items"].layer)
     assert spec == variance_scaling(COUNT, DIM, mode="fan_avg", distribution="uniform")
 
 

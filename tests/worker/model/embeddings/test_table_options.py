@@ -11,11 +11,13 @@ from shoal.worker.engines.tensorflow.model.lookups import sharing_refused
 from shoal.worker.model.embeddings.given_weights import taking_weights
 from shoal.worker.model.embeddings.keras_embeddings import tables_above
 from shoal.worker.model.embeddings.table_options import check_lifecycle, chosen_options
+from shoal.worker.model.keras_models import served_tables
 
 LAYERS = {
     "users": shoal.layers.Embedding(2, name="users", admit_after=3, expire_after="7d"),
     "items": shoal.layers.Embedding(2, name="items", max_rows=500),
 }
+TABLES = served_tables(LAYERS, [], 0, "model.py")
 
 
 def served(**arguments):
@@ -30,26 +32,26 @@ NONE = {"admit_after": 1, "expire_after": None, "max_rows": None}
 
 
 def test_the_layer_says_and_the_flag_says_otherwise():
-    assert chosen_options(LAYERS, "") == {
+    assert chosen_options(TABLES, "") == {
         "users": NONE | {"admit_after": 3, "expire_after": "7d"},
         "items": NONE | {"max_rows": 500},
     }
     flags = "users.admit_after=1,items.admit_after=5,items.max_rows=900,users.expire_after=36h"
-    assert chosen_options(LAYERS, flags) == {
+    assert chosen_options(TABLES, flags) == {
         "users": NONE | {"expire_after": "36h"},
         "items": NONE | {"admit_after": 5, "max_rows": 900},
     }
 
 
 def test_a_plain_embedding_on_the_servers_has_options_too():
-    tables = {"plain": served(name="plain")}
+    tables = served_tables({"plain": served(name="plain")}, [], 0, "model.py")
     flags = "plain.admit_after=4,plain.max_rows=40"
     assert chosen_options(tables, flags) == {"plain": NONE | {"admit_after": 4, "max_rows": 40}}
 
 
 def test_a_table_that_there_is_not_is_refused_with_the_nearest_name():
     with pytest.raises(UserError, match=r"'user' \(did you mean users\?\).*are users, items"):
-        chosen_options(LAYERS, "user.admit_after=2")
+        chosen_options(TABLES, "user.admit_after=2")
     with pytest.raises(UserError, match="it has none"):
         chosen_options({}, "user.admit_after=2")
 
@@ -58,11 +60,12 @@ def test_a_table_whose_rows_are_all_there_has_no_admission():
     layer = served(name="given")
     with taking_weights("model.py"):
         layer.set_weights([np.ones((50, 4), np.float32)])
+    tables = served_tables({"given": layer}, [], 0, "model.py")
     for option, value in (("admit_after", "2"), ("expire_after", "7d"), ("max_rows", "9")):
         with pytest.raises(
             UserError, match=f"'given' has {option}={value}, but its rows are given"
         ):
-            chosen_options({"given": layer}, f"given.{option}={value}")
+            chosen_options(tables, f"given.{option}={value}")
 
 
 def config(**given):
@@ -70,23 +73,25 @@ def config(**given):
 
 
 def test_expiry_needs_the_time_of_records():
-    chosen = chosen_options(LAYERS, "")
-    check_lifecycle(chosen, [], config())
+    chosen = chosen_options(TABLES, "")
+    check_lifecycle(TABLES, chosen, config())
     with pytest.raises(UserError, match="'users' has expire_after=7d, but nothing tells the time"):
-        check_lifecycle(chosen, [], config(event_time=""))
+        check_lifecycle(TABLES, chosen, config(event_time=""))
 
 
 def test_a_cap_leaves_each_server_some_rows():
-    chosen = chosen_options(LAYERS, "")
-    check_lifecycle(chosen, [], config(servers="7"))
+    chosen = chosen_options(TABLES, "")
+    check_lifecycle(TABLES, chosen, config(servers="7"))
     with pytest.raises(UserError, match=r"'items' has max_rows=500, which leaves 62 rows .*512"):
-        check_lifecycle(chosen, [], config(servers="8"))
+        check_lifecycle(TABLES, chosen, config(servers="8"))
 
 
 @pytest.mark.parametrize("name", ["users", "items"])
 def test_a_table_that_is_not_trained_neither_expires_nor_has_a_cap(name):
     with pytest.raises(UserError, match=f"table '{name}' has .*, but it is not trained"):
-        check_lifecycle(chosen_options(LAYERS, ""), [name], config())
+        check_lifecycle(
+            served_tables(LAYERS, [name], 0, "model.py"), chosen_options(TABLES, ""), config()
+        )
 
 
 @pytest.mark.parametrize("value", [0, 2048, 2.0, True, "3", None])

@@ -1,27 +1,23 @@
 """From ranges of records to batches of tensors, through the user's feed.
 
-Owns the tf.data pipeline and the position of each batch in its range. Which formats
-there are is data/'s; what is done with a batch is model/model.py's.
+Owns the tf.data pipeline and the position of each batch in its range. How records are read is
+input/records.py's; what is done with a batch is model/model.py's.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from shoal.config.groups.event_time import EventTime
-from shoal.data.columns import minibatches, read_columns, records_in
-from shoal.data.indexed_reader import IndexedReader
-from shoal.data.reader import CHUNK_ROWS, DataReader, Metadata, check_columns
-from shoal.data.samples.samples import blank, sample_columns, typed_columns
-from shoal.errors import UnreadableError, UserCodeError, UserError
+from shoal.data.columns import records_in
+from shoal.data.reader import DataReader, Metadata
+from shoal.data.samples.samples import blank
+from shoal.errors import UserCodeError, UserError
 from shoal.files.patience import Patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
@@ -35,9 +31,10 @@ from shoal.worker.engines.tensorflow.input.transformations import (
     used_columns,
 )
 from shoal.worker.input.batch import Batch
-from shoal.worker.input.event_times import EventTimes, Int64, RangeTimes
+from shoal.worker.input.elements import check_lengths, split, wrong_weights
 from shoal.worker.input.modes import PREDICTION, TRAINING
-from shoal.worker.input.shuffling import Shuffled, ShuffledRecords
+from shoal.worker.input.records import Records, Run
+from shoal.worker.input.shuffling import Shuffled
 from shoal.worker.reports.progress import Progress
 
 PREFETCHED_BATCHES = 2
@@ -69,12 +66,9 @@ class InputPipeline:
 
         Raises UserError or UserCodeError if feed cannot be applied.
         """
-        self._reader = reader
-        self._patience = patience
         self._module = module
         self._mode = mode
-        self._run = _Run(pb.Range())
-        self._in_windows = ShuffledRecords(self._window)
+        self._run = Run(pb.Range())
         self._feed = module.describe(module.feed_name)
         self._batch_size = batch_size
         self._feed_batch = module.feed_batch
@@ -83,14 +77,13 @@ class InputPipeline:
             self._feed_batch = tf.autograph.experimental.do_not_convert(self._feed_batch)
         # Records in one element of what _chunks gives; None: as the reader's chunks are.
         self._cut = None if module.feed_batch is None else batch_size
-        self._used: frozenset[str] | None = None
-        self._times = None if event_time is None else self._event_times(event_time)
-        self._sample, faults = self._first_record()
+        self._records = Records(reader, module, progress, patience, event_time)
+        self._sample, faults = self._records.first(mode)
         signature = spec_of(tensors_of(self._sample))
         chunks = tf.data.Dataset.from_generator(
             lambda: map(tensors_of, self._chunks()), output_signature=signature
         )
-        with self._reading("the columns"):
+        with self._records.reading("the columns"):
             metadata = reader.metadata
         try:
             with user_code(self._feed):
@@ -106,16 +99,15 @@ class InputPipeline:
                 ) from error
             missing = re.search(r"KeyError: ['\"](.+?)['\"]", error.traceback)
             if missing and missing[1] not in metadata.column_names:
-                what = f"{self._feed}: {flag}"
-                self._refuse_column(missing[1], what)
+                self._records.refuse_column(missing[1], f"{self._feed}: {flag}")
             for name, fault in faults.items():
                 if re.search(rf"(['\"]){re.escape(name)}\1", error.traceback):
                     # What it got is a stand-in.
                     raise fault from error
             raise
-        self._use(faults)
+        taken = used_columns(self._elements, self._given)
+        self._records.use(taken, self._sample, faults)
         self._progress = progress
-        self._read_seconds = 0.0
         # Training reads ahead in a thread of its own (channel.py), which sees what takes long.
         self._batched: Iterable[Any] = batched
         if mode != TRAINING:
@@ -126,38 +118,18 @@ class InputPipeline:
                 lambda columns: feed_batch(columns, mode, metadata),
                 chunks.element_spec,
             )
-        self.features_spec, self.labels_spec, self.weights_spec = self._split(batched.element_spec)
+        self.features_spec, self.labels_spec, self.weights_spec = split(
+            batched.element_spec, mode, self._feed
+        )
         for spec in tf.nest.flatten(self.weights_spec):
             dtype = getattr(spec, "dtype", None)
             if spec is not None and not (dtype and (dtype.is_floating or dtype.is_integer)):
-                raise UserError(
-                    f"{self._feed} gives weights of the type "
-                    f"{dtype.name if dtype else type(spec).__name__}: they must be numbers, one a "
-                    "record"
-                )
-
-    def _event_times(self, event_time: EventTime) -> EventTimes:
-        """Raises UserError if the column has no times."""
-        with self._reading("the event times"):
-            source = self.first_source
-            times = EventTimes(event_time, self._reader, source)
-            records = next(each.records for each in self._reader.sources() if each.records)
-            end = min(records, CHUNK_ROWS)
-            columns = read_columns(self._reader, source, 0, end, {times.column})
-            times.check(times.of(next(columns), source, 0), source)
-            return times
-
-    def _refuse_column(self, name: str, what: str) -> None:
-        """Raises UserError for a column that is not there, with what may be the reason."""
-        try:
-            check_columns(self._reader.schema(), [name], what, self.first_source)
-        except UserError as error:
-            raise UserError("; ".join((str(error), *self._reader.name_doubts()))) from error
+                raise wrong_weights(dtype.name if dtype else type(spec).__name__, self._feed)
 
     @property
     def first_source(self) -> str:
         """The first source, by name."""
-        return self._reader.names()[0]
+        return self._records.first_source
 
     def _fed(self, chunks: Any, metadata: Metadata) -> Any:
         """The dataset of batches that the user's function makes of chunks of columns.
@@ -196,22 +168,6 @@ class InputPipeline:
         with user_code(f"batching what {self._feed} gave"):
             return self._elements.batch(self._batch_size)
 
-    def _split(self, element: Any) -> tuple[Any, Any, Any]:
-        """Features, labels and weights of an element, a batch or a spec; None for no weights."""
-        if self._mode == PREDICTION:
-            return element, None, None  # a pair, too, is features: there are no labels
-        if isinstance(element, tuple) and len(element) == 2:
-            return *element, None
-        if isinstance(element, tuple) and len(element) == 3:
-            return element
-        given = type(element).__name__
-        if isinstance(element, tuple):
-            given = f"a tuple of {len(element)}"
-        raise UserError(
-            f"{self._feed} must give (features, labels) or (features, labels, weights) in mode "
-            f"{self._mode!r}, not {given}"
-        )
-
     def batches(self, records: pb.Range, shuffled: Shuffled | None = None) -> Iterator[Batch]:
         """The batches of a range, in order.
 
@@ -231,15 +187,16 @@ class InputPipeline:
             raise
 
     def _batches(self, records: pb.Range, shuffled: Shuffled | None) -> Iterator[Batch]:
-        self._run = run = _Run(records, shuffled)
+        self._run = run = Run(records, shuffled)
         done = 0
         iterator = iter(self._batched)
         while True:
-            began, read = time.perf_counter(), self._read_seconds
+            began, read = time.perf_counter(), self._records.seconds
             first = records.start + done if self.aligned else records.start
             last = min(first + self._batch_size, records.end) if self.aligned else records.end
             try:
-                with self._doing(f"{self._feed}, for a minibatch", records.source, first, last):
+                what = f"{self._feed}, for a minibatch"
+                with self._records.doing(what, records.source, first, last):
                     element = next(iterator)
             except StopIteration:
                 self._check_whole(run, done)
@@ -250,12 +207,12 @@ class InputPipeline:
                 self._raise_at_record(records, done)
                 raise
             if self._mode == TRAINING and self._progress is not None:
-                read = self._read_seconds - read
+                read = self._records.seconds - read
                 self._progress.spent("read", read)
                 # Not below 0, where feed itself reads ahead.
                 took = max(0.0, time.perf_counter() - began - read)
                 self._progress.spent(self._module.feed_name, took)
-            features, labels, weights = self._split(element)
+            features, labels, weights = split(element, self._mode, self._feed)
             size = int(tf.nest.flatten(features)[0].shape[0])
             if self._module.feed_batch is not None:
                 self._check_size(records, done, size, labels, weights)
@@ -263,7 +220,7 @@ class InputPipeline:
             first = done - size
             made_of = part(records, first, size) if self.aligned else records
             happened = None
-            if self._times is not None:
+            if self._records.has_times:
                 happened = run.times.of(first, size) if self.aligned else run.times.of_new()
             used_up = done if self.aligned else 0
             yield Batch(features, labels, size, first, used_up, made_of, happened, weights)
@@ -273,16 +230,9 @@ class InputPipeline:
 
         Raises UserError for a record that cannot be read.
         """
-        columns = next(read_columns(self._reader, source, record, record + 1, self._used))
-        return [
-            name
-            for name, column in columns.items()
-            if isinstance(column, np.ndarray)
-            and column.dtype.kind == "f"
-            and bool(np.isnan(column).any())
-        ]
+        return self._records.missing(source, record)
 
-    def _check_whole(self, run: _Run, gave: int) -> None:
+    def _check_whole(self, run: Run, gave: int) -> None:
         """Raises UserError unless each record of a range was read, and as often as the others.
 
         gave: elements. Whatever the datasets of a feed are: one that keeps something from one task
@@ -303,19 +253,16 @@ class InputPipeline:
     ) -> None:
         """Raises UserError if feed_batch gave more or fewer elements than it got records."""
         first = records.start + done
+        others = {
+            what: [
+                each.shape[0]
+                for each in tf.nest.flatten(those)
+                if each is not None and each.shape.rank and each.shape[0] is not None
+            ]
+            for what, those in (("labels", labels), ("weights", weights))
+        }
         given = min(self._batch_size, records.end - first)
-        if size != given:
-            raise UserError(
-                f"{self._feed} gave {size} elements for the {given} records from {first} on of "
-                f"{records.source}: it must give one per record; use feed() to drop or add records"
-            )
-        for what, those in (("labels", labels), ("weights", weights)):
-            for each in tf.nest.flatten(those):
-                if each is not None and each.shape.rank and each.shape[0] not in (None, size):
-                    raise UserError(
-                        f"{self._feed} gave {each.shape[0]} {what} for {size} records of "
-                        f"{records.source}: it must give one per record"
-                    )
+        check_lengths(self._feed, records.source, first, given, size, others)
 
     def _raise_at_record(self, records: pb.Range, done: int) -> None:
         """Run feed again record by record to name the one that made it raise."""
@@ -355,142 +302,18 @@ class InputPipeline:
                     f"{self._feed} reads the dataset while it is called, and no record is there "
                     "yet: return a dataset that is made of it, as dataset.map() does"
                 )
-            with self._reading(f"{records.source}, records {records.start} to {records.end - 1}"):
-                chunks = self._read(run)
-                pieces = iter(chunks if self._cut is None else minibatches(chunks, self._cut))
-                while True:
-                    began = time.perf_counter()
-                    if (columns := next(pieces, None)) is None:
-                        break
-                    columns = self._completed(columns)
-                    self._read_seconds += time.perf_counter() - began
-                    run.read += records_in(columns)
-                    yield columns
+            for columns in self._records.chunks(run, self._cut):
+                yield self._completed(columns)
         except Exception as error:
             run.error = error
             raise
 
-    def _read(self, run: _Run) -> Iterator[dict[str, Any]]:
-        """The columns of a range."""
-        chunks = (
-            self._in_order(run.records)
-            if run.shuffled is None
-            else self._in_windows.chunks(run.records, run.shuffled)
-        )
-        for columns, times in chunks:
-            if times is not None:
-                run.times.add(times)
-            yield columns
-
-    def _window(self, records: pb.Range) -> tuple[list[dict[str, Any]], Int64 | None]:
-        """All of a range: chunks of columns, and the event times, if wanted."""
-        chunks = list(self._in_order(records))
-        times = [each for _, each in chunks if each is not None]
-        return [columns for columns, _ in chunks], np.concatenate(times) if times else None
-
-    def _in_order(self, records: pb.Range) -> Iterator[tuple[dict[str, Any], Int64 | None]]:
-        """The columns of a range, and event times; where the storage fails, from there on again."""
-        start = records.start
-        while True:
-            try:
-                chunks = read_columns(self._reader, records.source, start, records.end, self._used)
-                while (columns := self._next(chunks, records, start)) is not None:
-                    if self._patience is not None:
-                        self._patience.worked()
-                    times = None
-                    if self._times is not None:
-                        times = self._times.of(columns, records.source, start)
-                    start += records_in(columns)
-                    yield columns, times
-                return
-            except (OSError, UnreadableError) as error:
-                if self._patience is None:
-                    raise
-                self._patience.failed(error)
-            self._reader.reopen()
-
-    def _next(
-        self, chunks: Iterator[dict[str, Any]], records: pb.Range, start: int
-    ) -> dict[str, Any] | None:
-        """The next chunk, which begins at record `start`; None after the last one."""
-        # The user's own reader is the user's code, whose standing still is held against records.
-        storage = self._module.custom_data_reader is None
-        with self._doing("reading", records.source, start, records.end, storage=storage):
-            return next(chunks, None)
-
-    def _doing(
-        self, what: str, source: str, start: int, end: int, *, storage: bool = False
-    ) -> AbstractContextManager[None]:
-        """Has the worker's watch know what the thread is at, if there is one."""
-        if self._progress is None:
-            return nullcontext()
-        records = pb.Range(source=source, start=start, end=end)
-        return self._progress.watch.doing(what, records, storage=storage)
-
-    def _reading(self, what: str) -> AbstractContextManager[None]:
-        """Tells exceptions of the user's own reader as those of the user's code."""
-        if self._module.custom_data_reader is None:
-            return nullcontext()
-        reader = self._module.describe("custom_data_reader")
-        return user_code(f"{reader}, reading {what},", reads=True)
-
-    def _first_record(self) -> tuple[dict[str, Any], dict[str, UserError]]:
-        """A record of the data's types, and what is wrong with which column.
-
-        Of a reader that knows no types, it is the first record that there is.
-        """
-        if isinstance(self._reader, IndexedReader):
-            columns, faults = typed_columns(self._reader.schema(), self.first_source)
-            return columns, faults | self._reader.faults()
-        with self._reading("the first record"):
-            for source in self._reader.sources():
-                if source.records:
-                    return sample_columns(self._reader, source.name, 1)
-        raise UserError(f"there is no record in the {self._mode} data")
-
-    def _use(self, faults: Mapping[str, UserError]) -> None:
-        """Read from now on what the user's function takes, and nothing else.
-
-        faults: what is wrong with which column. Raises that of one that is taken.
-        """
-        used = used_columns(self._elements, self._given)
-        if used is not None and self._times is not None:
-            used = used | {self._times.column}
-        names = self._sample.keys() if used is None else used
-        for name in faults:
-            if name in names:
-                raise faults[name]
-        # A chunk without any column would not tell how many records it has.
-        if used and len(used) < len(self._sample):
-            self._used = used
-            if self._module.custom_data_reader is None:
-                self._reader.narrow(used)
-
     def _completed(self, columns: dict[str, Any]) -> dict[str, Any]:
         """A chunk with something in the columns that were not read."""
-        if self._used is None:
+        if self._records.used is None:
             return columns
         records = records_in(columns)
         return {
             name: columns[name] if name in columns else blank(column, records)
             for name, column in self._sample.items()
         }
-
-
-@dataclass
-class _Run:
-    """One reading of a range.
-
-    read: records that were read so far. error: what reading raised. times: of its records, if
-    wanted.
-    """
-
-    records: pb.Range
-    shuffled: Shuffled | None = None
-    read: int = 0
-    error: Exception | None = None
-    times: RangeTimes = field(default_factory=RangeTimes)
-
-    def record(self, position: int) -> int:
-        """The number of the record at a position of the range's order."""
-        return position if self.shuffled is None else self.shuffled.record(position)

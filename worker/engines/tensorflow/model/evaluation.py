@@ -11,8 +11,9 @@ import tensorflow as tf
 from shoal.errors import UserError
 from shoal.model_metrics import GroupAUC
 from shoal.worker.attribution import attributing
-from shoal.worker.code.keras_internals import is_keras_own, masks_of, note_masks
+from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.tensorflow.model.broadcasting import pairs_all
 from shoal.worker.engines.tensorflow.model.conversion import converted

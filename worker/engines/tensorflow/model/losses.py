@@ -10,8 +10,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.worker.code.keras_internals import is_keras_own, masks_of, note_masks
+from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import summary
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.engines.tensorflow.model.broadcasting import pairs_all
 from shoal.worker.engines.tensorflow.model.sample_weights import weighted
 from shoal.worker.model.learning.losses import DeclaredLosses

@@ -6,7 +6,7 @@ values come from and where gradients go is worker/model/model.py's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from shoal.worker.engines.tensorflow.model.id_trace import IdTrace
 from shoal.worker.engines.tensorflow.model.lookups import RowsLookup
 from shoal.worker.engines.tensorflow.tensors import tensor_of
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.learning.optimizers import ServedOptimizers
+from shoal.worker.model.built import BuiltModel
 from shoal.worker.model.refusals import Refusals
 from shoal.worker.servers.pulling import Pulled
 
@@ -39,43 +39,35 @@ the gradient of each table's rows, float32 [unique, dim]."""
 
 
 class CompiledSteps:
-    """Training step and prediction of `model`, each one tf.function of fixed signature.
+    """Training step and prediction of a model, each one tf.function of fixed signature.
 
-    loss: labels, predictions and the records' weights, or None, to a scalar tensor.
-    dims: length of a row by name of table, in the order of the tables.
-    ids: of the model, traced: the order of its embedding calls.
-    features_spec, labels_spec, weights_spec: of a batch; labels_spec may be None where nothing is
-        trained, and weights_spec where feed gives no weights.
+    labels_spec, weights_spec: of a batch; labels_spec may be None where nothing is trained, and
+        weights_spec where feed gives no weights.
     clip_at_once: whether the training step clips; otherwise `clip` is to be called.
     """
 
     def __init__(
         self,
-        model: Any,
-        loss: Callable[[Any, Any, Any], tf.Tensor],
-        optimizers: ServedOptimizers,
-        trainable: FlatVariables,
-        state: FlatVariables,
-        dims: dict[str, int],
-        ids: IdTrace,
+        built: BuiltModel,
         refusals: Refusals,
-        features_spec: Any,
         labels_spec: Any,
         weights_spec: Any = None,
         *,
         clip_at_once: bool = True,
     ) -> None:
-        self._model = model
+        assert isinstance(built.trainable, FlatVariables)
+        assert isinstance(built.state, FlatVariables)
+        assert isinstance(built.ids, IdTrace)
+        self._model = built.model
         self._clip_at_once = clip_at_once
-        self._loss = loss
-        self._optimizers = optimizers
-        self._trainable = trainable
-        self._state = state
-        self._dims = dims
+        self._loss = built.training_loss
+        self._optimizers = built.optimizers
+        self._trainable, self._state = built.trainable, built.state
+        self._dims = dims = {name: table.dim for name, table in built.tables.items()}
         self._positions = {name: i for i, name in enumerate(dims)}
-        self._ids = ids
+        self._ids = built.ids
         self._refusals = refusals
-        self._features_spec = features_spec
+        self._features_spec = features_spec = built.features_spec
         self._lookups: list[RowsLookup] = []  # of the traced training step
         self._traced: Any = None  # of the training step, once that is checked
         self._learns = True  # some value has a gradient by the traced loss
@@ -94,7 +86,7 @@ class CompiledSteps:
         self._clip: Any = tf.function(
             self._clipped,
             input_signature=[
-                tf.TensorSpec([trainable.size]),
+                tf.TensorSpec([self._trainable.size]),
                 [tf.TensorSpec([None, dim]) for dim in dims.values()],
             ],
             autograph=False,

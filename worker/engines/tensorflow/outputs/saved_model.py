@@ -28,7 +28,6 @@ from shoal.worker.engines.tensorflow.outputs.signature_names import (
     parts_of,
     rename,
 )
-from shoal.worker.model.embeddings.keras_embeddings import vocabulary
 from shoal.worker.model.model import ServedModel
 from shoal.worker.model.refusals import Refusals
 from shoal.worker.outputs.export_tables import ExportedTable
@@ -125,7 +124,7 @@ def save(
     signature `ids`, and its vectors among the inputs of `serving_default`.
     """
     inside = {name: table for name, table in tables.items() if not table.external}
-    lookup = _StaticLookup(inside, [n for n, layer in model.tables.items() if vocabulary(layer)])
+    lookup = _StaticLookup(inside, [n for n, table in model.tables.items() if table.vocabulary])
     module = tf.Module()
     # What the graph uses must hang on the module to be saved with it: the variables, not
     # the Keras model, which would trace each layer by itself, outside `lookup`.
@@ -136,7 +135,7 @@ def save(
     features_spec = served_spec(model.model, model.features_spec)
     inputs = _Inputs(features_spec)
     names = _external_names(model, tables, inputs.specs)
-    specs = {n: tf.TensorSpec([None, model.tables[n].output_dim], tf.float32) for n in names}
+    specs = {n: tf.TensorSpec([None, model.tables[n].dim], tf.float32) for n in names}
 
     def predict(features: Any, vectors: Mapping[str, Any]) -> Any:
         with lookup_with(_GivenLookup(lookup, vectors)):

@@ -1,0 +1,9 @@
+"""What engines that compute on NumPy's arrays share.
+
+    pipeline.py    ranges of records to batches of arrays
+    feed_batch.py  the user's function, called with columns
+    taken.py       the columns as it gets them, and which ones it takes
+    given.py       what it gives, as arrays of one spec
+
+Imports no framework.
+"""

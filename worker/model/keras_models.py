@@ -1,0 +1,169 @@
+"""Models of Keras as the servers hold them: built, checked, and their lookups found.
+
+Owns the order in which the user's functions are called and the model is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+import keras
+
+from shoal.config.job import JobConfig
+from shoal.config.table_options import OPTIONS
+from shoal.errors import UserError
+from shoal.layers import lookup_with
+from shoal.worker.code.keras_internals import compiled_with
+from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.engines import chosen_engine
+from shoal.worker.model.built import BuiltModel, ServedTable, calling
+from shoal.worker.model.embeddings.given_weights import taking_weights
+from shoal.worker.model.embeddings.initial_rows import (
+    given_rows,
+    gives_all_rows,
+    gives_rows,
+    initializer_spec,
+    table_seed,
+)
+from shoal.worker.model.embeddings.keras_embeddings import tables_above, vocabulary
+from shoal.worker.model.embeddings.keras_rs_tables import check_tables, explaining_configs
+from shoal.worker.model.embeddings.random_numbers import reseed
+from shoal.worker.model.embeddings.row_dtypes import value_dtype
+from shoal.worker.model.learning.class_weights import class_weights
+from shoal.worker.model.learning.losses import DeclaredLosses
+from shoal.worker.model.learning.optimizers import ServedOptimizers
+from shoal.worker.model.refusals import Refusals
+from shoal.worker.model.supported import (
+    check_features,
+    check_model,
+    check_variables,
+    spec_of_inputs,
+    with_named_input,
+)
+
+
+def build_keras_model(
+    module: UserModule,
+    config: JobConfig,
+    refusals: Refusals,
+    features_spec: Any,
+    weights_spec: Any,
+    worker: int,
+    incarnation: int,
+) -> BuiltModel:
+    """Build the model of a module and trace which ids it looks up; see Engine.build."""
+    engine = chosen_engine()
+    file = module.path.name
+    keras.utils.set_random_seed(config.seed)
+    # A functional model runs layers of the user's own to learn the shape of their outputs.
+    with (
+        tables_above(config.embedding_threshold),
+        lookup_with(engine.recording(refusals)),
+        explaining_configs(file),
+        taking_weights(file),
+    ):
+        model = module.build_model()
+    module = module.as_compiled(compiled_with(model))
+    check_model(model, file)
+    if features_spec is None:
+        features_spec = spec_of_inputs(model, file)
+    model = with_named_input(model, features_spec)
+    check_features(model, features_spec, module.describe(module.feed_name))
+    optimizers = optimizers_of(module)
+    loss = engine.losses(module.loss, module.loss_weights, file, refusals.refuse)
+    training_loss = _training_loss(loss, module, weights_spec)
+    ids = engine.ids(model, features_spec, refusals, file)
+    with (
+        tables_above(config.embedding_threshold),
+        explaining_configs(file),
+        taking_weights(file),
+        calling(f"calling the model of {file}", refusals, model, module),
+    ):
+        ids.trace()
+    check_tables(model, file)
+    check_variables(model, file)
+    ids.check()
+    optimizers.choose(ids.tables, dense=bool(model.trainable_variables), frozen=ids.frozen)
+    reseed(model, config.seed, worker, incarnation)
+    return BuiltModel(
+        model=model,
+        module=module,
+        features_spec=features_spec,
+        optimizers=optimizers,
+        loss=loss,
+        training_loss=training_loss,
+        ids=ids,
+        tables=served_tables(ids.tables, ids.frozen, config.seed, file),
+        trainable=engine.dense(model.trainable_variables),
+        state=engine.dense(
+            [
+                variable
+                for variable in model.non_trainable_variables
+                if keras.backend.is_float_dtype(variable.dtype)
+            ]
+        ),
+    )
+
+
+def optimizers_of(module: UserModule) -> ServedOptimizers:
+    """The optimizers of a module. Raises UserError or UserCodeError."""
+    with user_code(module.describe("optimizer")):
+        given = module.optimizer()
+    return ServedOptimizers(given, module.describe("optimizer"))
+
+
+def _training_loss(
+    loss: DeclaredLosses, module: UserModule, weights_spec: Any
+) -> Callable[[Any, Any, Any], Any]:
+    """The loss with the module's class weights; raises UserError if these cannot be used."""
+    if module.class_weight is None:
+        return loss
+    file = module.path.name
+    if weights_spec is not None:
+        raise UserError(
+            f"{file}: {module.feed_name} gives weights, and there is class_weight: "
+            f"remove one of them, or multiply the weights in {module.feed_name}"
+        )
+    if loss.parts:
+        raise UserError(
+            f"{file}: class_weight is for a model with one output: have "
+            f"{module.feed_name} give weights, (features, labels, weights)"
+        )
+    table = class_weights(module.class_weight, file)
+
+    def weighed(labels: Any, predictions: Any, _: Any) -> Any:
+        return loss(labels, predictions, chosen_engine().weights_of_classes(labels, table))
+
+    return weighed
+
+
+def served_tables(
+    layers: Mapping[str, Any], frozen: Collection[str], seed: int, file: str
+) -> dict[str, ServedTable]:
+    """The tables of embedding layers. Raises UserError for an initializer that is not served."""
+    return {
+        name: ServedTable(
+            name=name,
+            dim=layer.output_dim,
+            layer=layer,
+            initializer=initializer_spec(layer),
+            seed=table_seed(layer, seed),
+            vocabulary=vocabulary(layer),
+            value_dtype=value_dtype(layer),
+            frozen=name in frozen,
+            options={
+                option: getattr(layer, option) for option in OPTIONS if hasattr(layer, option)
+            },
+            first_rows=partial(given_rows, layer, file) if gives_rows(layer) else None,
+            whole=gives_all_rows(layer),
+            let_go=partial(_let_go, layer),
+        )
+        for name, layer in layers.items()
+    }
+
+
+def _let_go(layer: Any) -> None:
+    if gives_all_rows(layer) and layer.served["rows"] is not None:
+        layer.served["rows"].close()
