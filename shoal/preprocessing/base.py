@@ -83,7 +83,7 @@ def _is_tensor(given: Any) -> bool:
     )
 
 
-class PreprocessingLayer(Layer):  # type: ignore[misc]
+class PreprocessingLayer(Layer):
     """A layer without weights that takes strings and integers as they are."""
 
     def __init__(self, **kwargs: Any) -> None:

@@ -79,7 +79,7 @@ def beside(columns: Sequence[Arrays], axis: int, name: str) -> Arrays:
     """
     lists = [each for each in columns if isinstance(each, ListColumn)]
     if not lists:
-        return np.concatenate(columns, axis=axis)
+        return np.concatenate([np.asarray(each) for each in columns], axis=axis)
     flat = all(isinstance(each.values, np.ndarray) and each.values.ndim == 1 for each in lists)
     if len(lists) < len(columns) or not flat or axis not in (1, -1):
         raise ValueError(

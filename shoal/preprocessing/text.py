@@ -153,15 +153,14 @@ class ListLayer(PreprocessingLayer):
         return values if self.padding is None else kept(self._not_padding, values)
 
     def _not_padding(self, values: Array) -> Array:
-        text = isinstance(self.padding, str)
-        if text != is_strings(values):
-            kind = "string" if is_strings(values) else values.dtype.name
+        strings = is_strings(values)
+        if isinstance(self.padding, str) != strings:
+            kind = "string" if strings else values.dtype.name
             raise ValueError(f"{self.name}: padding={self.padding!r} is none of type {kind}")
-        if text:
+        if isinstance(self.padding, str):
             either = (self.padding, self.padding.encode())
-            return np.array([each not in either for each in values.ravel()], bool).reshape(
-                values.shape
-            )
+            keep = [each not in either for each in values.ravel()]
+            return np.array(keep, bool).reshape(values.shape)
         if self.padding != self.padding:
             return ~np.isnan(values)
         return np.asarray(values != self.padding)
