@@ -30,7 +30,6 @@ from shoal.config.model_params import params_of
 from shoal.errors import StorageAwayError, UserCodeError, UserError
 from shoal.worker.code.given_values import NAMES, functions_of, is_value
 from shoal.worker.code.kept_modules import KeptModules
-from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.code.params import with_params
 
 logger = logging.getLogger(__name__)
@@ -106,6 +105,7 @@ class UserModule:
     """The functions of a user's module; `path` is its file.
 
     loss, optimizer: None where only the model's compile() may tell them, until `as_compiled`.
+    training_step, scheduler: of a torch.nn.Module, in place of a loss, and for its rate.
     """
 
     path: Path
@@ -118,6 +118,8 @@ class UserModule:
     custom_data_reader: Callable[..., Any] | None
     prediction_outputs_processor: Callable[[], Any] | None
     callbacks: Callable[[], Any] | None = None
+    training_step: Callable[[Any, Any, Any], Any] | None = None
+    scheduler: Callable[[Any], Any] | None = None
     loss_weights: Any = None
     class_weight: Any = None
 
@@ -158,21 +160,17 @@ class UserModule:
                 )
         return found
 
-    @property
-    def model_name(self) -> str:
-        """The function or class that makes the model, as messages name it."""
-        return self.describe(getattr(self.custom_model, "__name__", "custom_model"))
+    def build_model(self, kind: type = object, words: str = "") -> Any:
+        """Call custom_model(), or instantiate the model class.
 
-    def make_model(self) -> Any:
-        """Call custom_model(), or instantiate the class. Raises UserCodeError if it raises."""
-        with user_code(self.model_name):
-            return self.custom_model()
-
-    def build_model(self) -> Any:
-        """A model of Keras, as `make_model` gives it. Raises UserError if it is none."""
-        model = self.make_model()
-        if not is_of_keras(model, "Model"):
-            raise UserError(f"{self.model_name} returned {type(model).__name__}, not a keras.Model")
+        kind, words: of models that the engine takes. Raises UserError if the result is none,
+        UserCodeError if it raises.
+        """
+        name = getattr(self.custom_model, "__name__", "custom_model")
+        with user_code(self.describe(name)):
+            model = self.custom_model()
+        if not isinstance(model, kind):
+            raise UserError(f"{self.describe(name)} returned {type(model).__name__}, not {words}")
         return model
 
 

@@ -18,18 +18,11 @@ from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.metric_states import check_size
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.code.of_keras import is_keras_own, is_of_keras
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.learning.outputs import output_name, part_of
 
 LOSS = "loss"
-
-
-def is_known(metric: Any) -> bool:
-    """True if the states of a metric are known to add up over batches."""
-    # Ours have additive states too, but may look at a batch as a whole.
-    return is_keras_own(metric) or type(metric).__module__.startswith("shoal.")
 
 
 def keeps_records(metric: Any) -> bool:
@@ -49,7 +42,12 @@ def _arrays(metric: Any) -> list[Any]:
 
 
 class Evaluation(ABC):
-    """The metrics of one worker, and their states."""
+    """The metrics of one worker, and their states.
+
+    kinds: what a metric may be, in words.
+    """
+
+    kinds: str
 
     def __init__(self, module: UserModule, losses: Sequence[Any]) -> None:
         """losses: metrics of the losses. Raises UserError if eval_metrics_fn() gives no metrics."""
@@ -75,12 +73,12 @@ class Evaluation(ABC):
         """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
 
     @abstractmethod
+    def _is_metric(self, metric: Any) -> bool:
+        """True for a metric with states."""
+
+    @abstractmethod
     def _of_function(self, function: Any, name: str) -> Any:
         """The metric that is the mean of the user's function of labels and predictions."""
-
-    def _is_metric(self, metric: Any) -> bool:
-        """True for an object with a state, of a kind that the engine updates."""
-        return is_of_keras(metric, "metrics.Metric")
 
     def _add_all(self, metrics: Any) -> None:
         """Take the metrics of a dict; within it, a dict or list is of one output."""
@@ -117,8 +115,7 @@ class Evaluation(ABC):
         if callable(metric):
             return self._of_function(metric, name)
         raise UserError(
-            f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be a "
-            "keras.metrics.Metric or a function of labels and predictions"
+            f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be {self.kinds}"
         )
 
     @property
