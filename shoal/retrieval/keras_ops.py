@@ -1,4 +1,4 @@
-"""What retrieval needs, by keras.ops, for other backends than TensorFlow; see the package."""
+"""Losses, ranks and shares of retrieval by keras.ops, for other backends than TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What retrieval needs, by TensorFlow's own functions; see the package."""
+"""Losses, ranks and shares of retrieval by the functions of TensorFlow itself."""
 
 from __future__ import annotations
 
