@@ -13,6 +13,8 @@ from typing import Any
 import keras
 
 from shoal.bags import ON_TENSORFLOW
+from shoal.base.feeding import gives_arrays
+from shoal.retrieval import keras_ops
 
 if ON_TENSORFLOW:
     from shoal.retrieval.tensorflow import losses, share, update
@@ -48,9 +50,10 @@ def corpus_share(ids: Any, batch: Any, padding: int = -1) -> Any:
 
     ids: int64 [n], all candidates. batch: how many records there are, a number or, with
     TensorFlow, a scalar tensor. Returns int64 [batch, ceil(n / batch)], filled up with `padding`:
-    a tensor of TensorFlow; with Keras's other backends, an array of NumPy.
+    a tensor of TensorFlow; with Keras's other backends, and in a feed_batch of NumPy's arrays, an
+    array.
     """
-    return share(ids, batch, padding)
+    return (keras_ops.share if gives_arrays() else share)(ids, batch, padding)
 
 
 class FactorizedTopK(keras.metrics.Metric):

@@ -11,10 +11,10 @@ import numpy as np
 
 import shoal.layers
 from shoal.bags import COMBINERS
+from shoal.base.feeding import giving_arrays
 from shoal.data.columns import ListColumn
 from shoal.model_metrics import Calibration, GroupAUC, LogLoss
 from shoal.preprocessing import Hashing, IndexLookup, Normalizer, SparseEmbedding, ToRagged
-from shoal.preprocessing.base import giving_arrays
 from shoal.retrieval import FactorizedTopK, corpus_share, in_batch_softmax
 
 IDS = np.array([[3, 0, 5, 3], [0, 0, 0, 0], [-(2**31), 1, 0, 2**31 - 1]])
