@@ -23,6 +23,7 @@ from shoal.worker.engines.host.given import (
 )
 from shoal.worker.engines.host.taken import TakenColumns, UnreadColumnError
 from shoal.worker.input.elements import check_lengths, split, wrong_weights
+from shoal.worker.input.modes import PREDICTION
 from shoal.worker.input.records import Records
 
 Columns = dict[str, Any]
@@ -143,7 +144,10 @@ class FeedBatch:
         if given.unread:
             raise UnreadColumnError(given.unread)
         parts = split(element, self._mode, self._name)
-        made = [each.arrays(part) for each, part in zip(self._parts, parts, strict=True)]
+        if self._mode == PREDICTION:
+            made = [self._parts[0].arrays(parts[0]), None, None]
+        else:
+            made = [each.arrays(part) for each, part in zip(self._parts, parts, strict=True)]
         features, labels, weights = made
         self._parts[0].check_lengths(features, first, records, source)
         others = {"labels": lengths(labels), "weights": lengths(weights)}
