@@ -71,9 +71,7 @@ class Recorded(torch.Tensor):
         return made
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """`.data` and detach() are the weight itself; all else as without this class."""
         if func in _ITSELF:
             return args[0]
@@ -81,9 +79,7 @@ class Recorded(torch.Tensor):
             return super().__torch_function__(func, types, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note what fills the weight. Raises UserError for any other operation."""
         del types
         mine = args[0] if args else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from shoal.base.feeding import giving_arrays
 from shoal.base.nested import leaves
 from shoal.data.columns import records_in
 from shoal.errors import UserCodeError, UserError
@@ -135,7 +136,7 @@ class FeedBatch:
     ) -> Parts:
         """The parts that the function gives for some columns: arrays, one element a record."""
         try:
-            with user_code(what):
+            with user_code(what), giving_arrays():
                 element = self._function(given, self._mode, self._metadata)
         except (UserError, UserCodeError):
             if not given.unread:

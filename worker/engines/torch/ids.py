@@ -154,11 +154,7 @@ class TracedIds:
                     self._refuse(name, "random numbers drawn inside the model")
         self._sources = [_source(node, places[:count]) for node in outputs]
         output.args = (
-            [
-                node
-                for node, source in zip(outputs, self._sources, strict=True)
-                if source is None
-            ],
+            [node for node, source in zip(outputs, self._sources, strict=True) if source is None],
         )
         needed = _needed(output)
         for node in reversed(list(graph.nodes)):

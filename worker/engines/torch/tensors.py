@@ -17,7 +17,7 @@ _TAKEN |= {np.dtype(np.uint32): np.int64, np.dtype(np.uint16): np.int32}
 
 
 def dtype_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type of the tensor that an array of a type becomes. """
+    """The type of the tensor that an array of a type becomes."""
     return np.dtype(np.int64) if dtype.kind in "OSU" else np.dtype(_TAKEN.get(dtype, dtype))
 
 

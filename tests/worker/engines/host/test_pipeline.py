@@ -14,6 +14,7 @@ from shoal.config.groups.event_time import EventTime
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
 from shoal.errors import UserCodeError, UserError
+from shoal.preprocessing import Hashing
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributed
 from shoal.worker.engines.host.pipeline import HostPipeline
@@ -586,3 +587,24 @@ def test_ranges_may_be_read_one_after_another(pipeline, numbers):
     made = pipeline(numbers)
     assert xs(made.batches(records(numbers, 90, 100))) == list(range(90, 100))
     assert xs(made.batches(pb.Range(source=numbers, start=0, end=3))) == [0, 1, 2]
+
+
+def test_layers_of_preprocessing_give_arrays_for_the_columns(pipeline, parquet):
+    path = parquet(user=["a", "b", "a"], tags=["x|y", "", "y"])
+    body = """
+    from shoal.preprocessing import Hashing, ToRagged
+    from shoal.retrieval import corpus_share
+    found = Hashing(10)(columns["user"]), corpus_share([5, 6], len(columns["user"]))
+    assert all(type(each) is np.ndarray for each in found)
+    tags = Hashing(10)(ToRagged("|")(columns["tags"]))
+    return {"user": found[0], "corpus": found[1], "tags": 1 + tags.padded(2, -1)}
+    """
+    made = pipeline(path, body, PREDICTION)
+    (batch,) = made.batches(records(path, 0, 3))
+    hashes = {text: int(Hashing(10)(np.array([text], object))[0]) for text in "abxy"}
+    assert batch.features["user"].tolist() == [hashes["a"], hashes["b"], hashes["a"]]
+    assert batch.features["tags"].tolist() == [
+        [1 + hashes["x"], 1 + hashes["y"]],
+        [0, 0],
+        [1 + hashes["y"], 0],
+    ]
