@@ -17,6 +17,11 @@ from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.saving import saving_lib
 
+try:
+    from keras.src.backend.common import masking
+except ImportError:  # of an older Keras, whose only engine is TensorFlow
+    masking = None
+
 
 def is_keras_own(each: Any) -> bool:
     """True if a function, or the class of an object, is Keras's own and not the user's."""
@@ -25,14 +30,27 @@ def is_keras_own(each: Any) -> bool:
 
 def masks_of(tensors: Any) -> list[Any]:
     """The mask that Keras has noted on each tensor of a structure; None where there is none."""
-    return [getattr(each, "_keras_mask", None) for each in keras.tree.flatten(tensors)]
+    return [_mask_of(each) for each in keras.tree.flatten(tensors)]
 
 
 def note_masks(tensors: Any, masks: Sequence[Any]) -> None:
     """Note masks, as `masks_of` gave them, on other tensors of the same structure."""
     for each, mask in zip(keras.tree.flatten(tensors), masks, strict=True):
         if mask is not None:
-            each._keras_mask = mask
+            _note_mask(each, mask)
+
+
+def _mask_of(tensor: Any) -> Any:
+    # Arrays of NumPy and JAX have no attributes: later versions of Keras keep their masks beside.
+    found = getattr(tensor, "_keras_mask", None)
+    return found if found is not None or masking is None else masking.get_keras_mask(tensor)
+
+
+def _note_mask(tensor: Any, mask: Any) -> None:
+    if masking is None:
+        tensor._keras_mask = mask
+    else:
+        masking.set_keras_mask(tensor, mask)
 
 
 def all_layers(layer: Any) -> Iterator[Any]:

@@ -185,6 +185,6 @@ def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
         for tensor in getattr(model, "inputs", None) or ()
         if (spec := features_spec.get(tensor.name)) is not None
         and hasattr(spec, "dtype")
-        and spec.dtype.is_floating
+        and spec.dtype.name.startswith(("float", "bfloat"))
         and "int" in tensor.dtype
     ]

@@ -44,19 +44,21 @@ def inputs_by_name(model: Any, features_spec: Any) -> dict[str, Any]:
     return {tensor.name: tensor for tensor in inputs}
 
 
+def is_number(dtype: str) -> bool:
+    """True for the name of a type of integers or floats."""
+    return dtype.startswith(("int", "uint", "float", "bfloat"))
+
+
 def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
     """The features whose values a cast to the model's inputs may change, of numbers."""
     specs = dict(leaves(features_spec))
     found = []
     for name, tensor in inputs_by_name(model, features_spec).items():
         dtype = getattr(specs.get(name), "dtype", None)
-        if (
-            dtype is None
-            or not (dtype.is_floating or dtype.is_integer)
-            or "int" not in tensor.dtype
-        ):
+        if dtype is None or not is_number(dtype.name) or "int" not in tensor.dtype:
             continue
-        if not np.can_cast(dtype.as_numpy_dtype, tensor.dtype):
+        of_numpy = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))  # of TensorFlow's, or NumPy's
+        if not np.can_cast(of_numpy, tensor.dtype):
             found.append(CastFeature(name, dtype.name, tensor.dtype))
     return found
 
