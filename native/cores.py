@@ -21,6 +21,16 @@ def usable_cores(root: Path = ROOT) -> int:
     return cores if whole else 1
 
 
+def allowed_cores(root: Path = ROOT) -> int:
+    """The cores that this process may use, at least 1: of its affinity and its container's quota.
+
+    root: of the files of cgroups, for tests.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    quotas = [quota for folder in _groups(root) if (quota := _quota(folder)) is not None]
+    return max(1, int(min([cores, *quotas])))
+
+
 def _groups(root: Path) -> list[Path]:
     """The folders of this process's control groups, and of those around them."""
     try:

@@ -122,6 +122,9 @@ class GroupAUC(keras.metrics.Metric):
     average: "records" or "groups", the weights of groups.
     """
 
+    keeps_records = True
+    """Its states are records, which workers append to one another's."""
+
     def __init__(
         self, by: str, average: str = "records", name: str = "group_auc", dtype: Any = None
     ) -> None:

@@ -150,8 +150,11 @@ def _check_secrets(options: JobOptions) -> None:
 
 
 def _check_names(options: JobOptions) -> None:
-    if unknown := options.export_kinds - {"keras", "savedmodel"}:
-        raise UserError(f"--export must list keras or savedmodel, or be none, not {min(unknown)!r}")
+    if unknown := options.export_kinds - {"auto", "keras", "savedmodel", "pt2", "state_dict"}:
+        raise UserError(
+            "--export must list keras, savedmodel, pt2 or state_dict, or be auto or none, not "
+            f"{min(unknown)!r}"
+        )
     module, dot, function = options.model_def.replace("/", ".").rpartition(".")
     if not dot or function == "py" or module.endswith(".py"):
         such = f"{module.removesuffix('.py') or 'deepfm'}.custom_model"

@@ -20,8 +20,13 @@ ARGUMENTS = {
     "feed": "dataset, mode, metadata",
     "feed_batch": "columns, mode, metadata",
     "custom_data_reader": "path",
+    "training_step": "model, features, labels",
+    "scheduler": "optimizer",
 }
 """Positional arguments that shoal itself gives to a function; none to the others."""
+
+OF_TORCH = {"optimizer": "parameters"}
+"""Those that a function gets too where PyTorch computes with the model."""
 
 GIVEN = {name: text.count(",") + 1 for name, text in ARGUMENTS.items()}
 """How many they are."""

@@ -9,38 +9,46 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
-
 from shoal.errors import UserError
+from shoal.worker.code.of_keras import is_of_keras
 
 ACCURACIES = {
-    "binary_crossentropy": keras.metrics.BinaryAccuracy,
-    "categorical_crossentropy": keras.metrics.CategoricalAccuracy,
-    "sparse_categorical_crossentropy": keras.metrics.SparseCategoricalAccuracy,
+    "binary_crossentropy": "BinaryAccuracy",
+    "categorical_crossentropy": "CategoricalAccuracy",
+    "sparse_categorical_crossentropy": "SparseCategoricalAccuracy",
 }
-"""What "accuracy" means, by the loss."""
+"""Keras's name of what "accuracy" means, by the loss."""
 
-VALUES: dict[str, tuple[type, ...]] = {
-    "loss": (str, Mapping, list, tuple),
-    "optimizer": (str, Mapping, keras.optimizers.Optimizer),
-    "eval_metrics_fn": (str, Mapping, list, tuple, keras.metrics.Metric),
-    "callbacks": (list, tuple, keras.callbacks.Callback),
+_VALUES: dict[str, tuple[tuple[type, ...], str | None]] = {
+    "loss": ((str, Mapping, list, tuple), None),
+    "optimizer": ((str, Mapping), "optimizers.Optimizer"),
+    "eval_metrics_fn": ((str, Mapping, list, tuple), "metrics.Metric"),
+    "callbacks": ((list, tuple), "callbacks.Callback"),
 }
-"""Of which types a value may be that is given under the name of a function."""
+"""Of which types a value may be that is given under the name of a function, and of which class of
+Keras."""
+
+NAMES = tuple(_VALUES)
+
+
+def is_value(name: str, given: Any) -> bool:
+    """True for a value that may be given under the name of a function."""
+    kinds, of_keras = _VALUES.get(name, ((), None))
+    return isinstance(given, kinds) or (of_keras is not None and is_of_keras(given, of_keras))
 
 
 def functions_of(
     loss: Any = None, optimizer: Any = None, eval_metrics_fn: Any = None, callbacks: Any = None
 ) -> dict[str, Any]:
-    """The functions that values of `VALUES` become; what is a function or a loss stays as it is."""
+    """The functions that values become; what is a function or a loss stays as it is."""
     metrics = eval_metrics_fn
-    if isinstance(optimizer, VALUES["optimizer"]):
+    if is_value("optimizer", optimizer):
         optimizer = _constant(_optimizer(optimizer))
-    if isinstance(metrics, VALUES["eval_metrics_fn"]):
+    if is_value("eval_metrics_fn", metrics):
         metrics = functools.partial(metrics_by_name, metrics, loss)
-    if isinstance(callbacks, VALUES["callbacks"]):
+    if is_value("callbacks", callbacks):
         callbacks = _constant(list(callbacks) if isinstance(callbacks, tuple) else callbacks)
-    return dict(zip(VALUES, (loss, optimizer, metrics, callbacks), strict=True))
+    return dict(zip(NAMES, (loss, optimizer, metrics, callbacks), strict=True))
 
 
 def _constant(value: Any) -> Callable[[], Any]:
@@ -52,6 +60,8 @@ def _optimizer(given: Any) -> Any:
         return {name: _optimizer(each) for name, each in given.items()}
     if not isinstance(given, str):
         return given
+    import keras  # late: a PyTorch module names nothing of Keras's
+
     try:
         return keras.optimizers.get(given)
     except ValueError as error:
@@ -64,7 +74,7 @@ def metrics_by_name(metrics: Any, loss: Any) -> Any:
     metrics: as Keras's compile() takes them. loss: that "accuracy" is about. Raises UserError
     where it is none of Keras's by name.
     """
-    if isinstance(metrics, keras.metrics.Metric | str):
+    if isinstance(metrics, str) or is_of_keras(metrics, "metrics.Metric"):
         metrics = [metrics]
     if isinstance(metrics, Mapping):
         of = loss if isinstance(loss, Mapping) else {}
@@ -88,6 +98,8 @@ def _metric(metric: Any, loss: Any) -> Any:
     """A metric by its name in Keras; any other as it is."""
     if not isinstance(metric, str):
         return metric
+    import keras  # late, as above
+
     if metric.lower() not in ("accuracy", "acc"):
         return keras.metrics.get(metric)
     of = loss if isinstance(loss, str) else getattr(loss, "name", getattr(loss, "__name__", ""))
@@ -96,4 +108,4 @@ def _metric(metric: Any, loss: Any) -> Any:
             f"metrics: {metric!r} depends on a loss of Keras by name; give the metric itself, such "
             "as keras.metrics.BinaryAccuracy()"
         )
-    return ACCURACIES[of]()
+    return getattr(keras.metrics, ACCURACIES[of])()

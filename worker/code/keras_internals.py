@@ -17,15 +17,12 @@ from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.saving import saving_lib
 
+from shoal.worker.code.of_keras import is_keras_own
+
 try:
     from keras.src.backend.common import masking
 except ImportError:  # of an older Keras, whose only engine is TensorFlow
     masking = None
-
-
-def is_keras_own(each: Any) -> bool:
-    """True if a function, or the class of an object, is Keras's own and not the user's."""
-    return (getattr(each, "__module__", None) or "").startswith("keras.")
 
 
 def masks_of(tensors: Any) -> list[Any]:

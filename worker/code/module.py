@@ -18,8 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import keras
-
 from shoal.base.modules.user_module import (
     MODULE_FUNCTIONS,
     NEEDED,
@@ -30,8 +28,7 @@ from shoal.base.modules.user_module import (
 )
 from shoal.config.model_params import params_of
 from shoal.errors import StorageAwayError, UserCodeError, UserError
-from shoal.worker.code.given_values import VALUES as ALLOWED
-from shoal.worker.code.given_values import functions_of
+from shoal.worker.code.given_values import NAMES, functions_of, is_value
 from shoal.worker.code.kept_modules import KeptModules
 from shoal.worker.code.params import with_params
 
@@ -108,6 +105,7 @@ class UserModule:
     """The functions of a user's module; `path` is its file.
 
     loss, optimizer: None where only the model's compile() may tell them, until `as_compiled`.
+    training_step, scheduler: of a torch.nn.Module, in place of a loss, and for its rate.
     """
 
     path: Path
@@ -120,6 +118,8 @@ class UserModule:
     custom_data_reader: Callable[..., Any] | None
     prediction_outputs_processor: Callable[[], Any] | None
     callbacks: Callable[[], Any] | None = None
+    training_step: Callable[[Any, Any, Any], Any] | None = None
+    scheduler: Callable[[Any], Any] | None = None
     loss_weights: Any = None
     class_weight: Any = None
 
@@ -160,18 +160,17 @@ class UserModule:
                 )
         return found
 
-    def build_model(self) -> Any:
+    def build_model(self, kind: type = object, words: str = "") -> Any:
         """Call custom_model(), or instantiate the model class.
 
-        Raises UserError if the result is no Keras model, UserCodeError if it raises.
+        kind, words: of models that the engine takes. Raises UserError if the result is none,
+        UserCodeError if it raises.
         """
         name = getattr(self.custom_model, "__name__", "custom_model")
         with user_code(self.describe(name)):
             model = self.custom_model()
-        if not isinstance(model, keras.Model):
-            raise UserError(
-                f"{self.describe(name)} returned {type(model).__name__}, not a keras.Model"
-            )
+        if not isinstance(model, kind):
+            raise UserError(f"{self.describe(name)} returned {type(model).__name__}, not {words}")
         return model
 
 
@@ -195,7 +194,7 @@ def load_module(
 
     def find(name: str) -> Any:
         found = getattr(module, name, None)
-        value = isinstance(found, ALLOWED.get(name, ()))
+        value = is_value(name, found)
         if found is not None and not callable(found) and not value:
             raise UserError(f"{name} in {path} must be a function, not {type(found).__name__}")
         return found
@@ -214,7 +213,7 @@ def load_module(
     )
     values: dict[str, Any] = {name: getattr(module, name, None) for name in VALUES}
     with user_code(f"reading {path}"):
-        values |= functions_of(**{name: getattr(found, name) for name in ALLOWED})
+        values |= functions_of(**{name: getattr(found, name) for name in NAMES})
     found = replace(found, **values)
     return with_params(found, params_of(model_params))
 

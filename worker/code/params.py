@@ -12,8 +12,9 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.modules.user_module import VALUES
-from shoal.config.model_params import ARGUMENTS, FLAG, GIVEN, refusal
+from shoal.config.model_params import ARGUMENTS, FLAG, OF_TORCH, refusal
 from shoal.errors import UserError
+from shoal.worker.engines import engine_name
 
 if TYPE_CHECKING:
     from shoal.worker.code.module import UserModule
@@ -59,6 +60,17 @@ def with_params(module: UserModule, params: Mapping[str, Any]) -> UserModule:
     return replace(module, **changed)
 
 
+def _arguments(name: str) -> str:
+    """The positional arguments that a function gets of shoal, in words; "" for none."""
+    return ARGUMENTS.get(name) or (OF_TORCH.get(name, "") if engine_name() == "torch" else "")
+
+
+def _given(name: str) -> int:
+    """How many they are."""
+    text = _arguments(name)
+    return text.count(",") + 1 if text else 0
+
+
 def _each(value: Any) -> list[Callable[..., Any]]:
     """The functions of a field: of `loss` there may be several, or the names of some."""
     if isinstance(value, Mapping):
@@ -88,8 +100,8 @@ def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Paramet
     except (TypeError, ValueError):
         return []
     if not inspect.isclass(function):
-        return parameters[GIVEN.get(name, 0) :]
-    own = parameters[GIVEN.get(name, 0) + 1 :]
+        return parameters[_given(name) :]
+    own = parameters[_given(name) + 1 :]
     return [each for each in own if each.kind != inspect.Parameter.VAR_KEYWORD]
 
 
@@ -123,14 +135,14 @@ def _bound(
             own |= rest
         elif each.kind in _KEYWORD and each.name in params:
             own[each.name] = params[each.name]
-        elif each.kind in _KEYWORD and each.default is each.empty and name not in GIVEN:
+        elif each.kind in _KEYWORD and each.default is each.empty and not _given(name):
             raise UserError(
                 f"{module.describe(called)} has a parameter {each.name} without a default: give "
                 f"its value, {FLAG} {each.name}=VALUE"
             )
-    if name in GIVEN and not _takes(function, GIVEN[name], own):
+    if _given(name) and not _takes(function, _given(name), own):
         raise UserError(
-            f"{module.describe(called)} is called with {ARGUMENTS[name]}, and its parameters are "
+            f"{module.describe(called)} is called with {_arguments(name)}, and its parameters are "
             f"{inspect.signature(function)}: have it take these, and no other without a default"
         )
     if not own:

@@ -1,7 +1,9 @@
 """The engines: what computes with the user's model, each behind the same Protocol.
 
     engine.py    the Protocol, which all the rest of the worker knows
+    host/        what engines that compute on NumPy's arrays share
     tensorflow/  the engine of TensorFlow, the only module that imports it
+    torch/       the engine of PyTorch, likewise
 
 A process has one engine, as Keras has one backend. Its main chooses it by the job's configuration.
 It is imported when it is first asked for, so that importing the rest of the worker imports no
@@ -47,6 +49,11 @@ def choose_engine(name: str) -> None:
         raise UserError(f"--engine {name}: this version of shoal has no such engine")
     os.environ[VARIABLE] = name
     _chosen = name
+
+
+def engine_name() -> str:
+    """The name of the engine of this process."""
+    return _chosen
 
 
 def framework() -> Framework:

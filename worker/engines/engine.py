@@ -118,6 +118,9 @@ class Steps(Protocol):
     def predict(self, features: Any, inputs: StepInputs) -> tuple[Any, Any]:
         """The model's outputs, and the losses of its layers, one number."""
 
+    def loss(self, batch: Batch, inputs: StepInputs) -> float:
+        """The loss of a batch without training, where `training_step` computes it."""
+
     def trace_prediction(self, features_spec: Any) -> None:
         """Compile `predict` for batches of another spec. Raises what the model raises."""
 
@@ -126,7 +129,14 @@ class Steps(Protocol):
 
 
 class Exporter(Protocol):
-    """The forms of a model that an export has beside tables and dense values."""
+    """The forms of a model that an export has beside tables and dense values.
+
+    kinds: those of --export, of which auto is all that the engine has.
+    """
+
+    @property
+    def kinds(self) -> Set[str]:
+        """By the names of --export."""
 
     def write(
         self, tables: Mapping[str, ExportedTable], folder: Path
@@ -265,4 +275,4 @@ class Engine(Protocol):
         """An output of several batches, one after the other."""
 
     def exporter(self, model: ServedModel, kinds: Set[str]) -> Exporter:
-        """The forms of an export. kinds: as --export names them, that this engine has."""
+        """The forms of an export. kinds: as --export names them. Raises UserError for others."""

@@ -143,7 +143,8 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     report.warnings += rounded_features(model.model, model.features_spec, feed)
     with report.noting():
         lacking = check(model, config)
-        kinds = ", ".join(sorted(config.export_kinds)) or "tables and dense values only"
+        exporter = chosen_engine().exporter(model, config.export_kinds)
+        kinds = ", ".join(sorted(exporter.kinds)) or "tables and dense values only"
         if config.export_dtype == "int8":
             lacking.insert(0, "rows are int8 values with a float32 scale a row")
         report.lines += ["", f"Export: {kinds}", *(f"  {each}" for each in lacking)]

@@ -10,14 +10,12 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-import keras
-
 from shoal import callbacks as ours
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.of_keras import is_keras_own, is_of_keras
 from shoal.worker.model.built import Optimizers
 
 UPWARDS = ("acc", "auc", "precision", "recall", "f1", "fmeasure")
@@ -107,15 +105,15 @@ class Callbacks:
             self._best(self.rules.export, callback)
         elif isinstance(callback, ours.MLflow):
             self._record(callback)
-        elif not isinstance(callback, keras.callbacks.Callback):
+        elif not is_of_keras(callback, "callbacks.Callback"):
             raise UserError(
                 f"{self._what}: {name} is neither of shoal.callbacks nor a keras.callbacks.Callback"
             )
-        elif own_keras and isinstance(callback, keras.callbacks.EarlyStopping):
+        elif own_keras and is_of_keras(callback, "callbacks.EarlyStopping"):
             self._early_stopping(self._translated(callback))
-        elif own_keras and isinstance(callback, keras.callbacks.LearningRateScheduler):
+        elif own_keras and is_of_keras(callback, "callbacks.LearningRateScheduler"):
             self._schedules.append(self._by_epoch(callback.schedule))
-        elif own_keras and isinstance(callback, keras.callbacks.ReduceLROnPlateau):
+        elif own_keras and is_of_keras(callback, "callbacks.ReduceLROnPlateau"):
             self._reduce(_plateau_of(callback))
         elif own_keras and name == "TensorBoard":
             self._tensorboard = True
@@ -143,6 +141,8 @@ class Callbacks:
             raise UserError(f"{self._what}: there are two callbacks {name}")
 
     def _check_hooks(self, callback: Any, name: str) -> None:
+        import keras  # late: it is loaded, since the callback is of it
+
         base = keras.callbacks.Callback
         for hook in NOT_CALLED:
             defined = getattr(type(callback), hook) is not getattr(base, hook)

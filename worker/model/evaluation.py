@@ -12,14 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from shoal.errors import UserError
-from shoal.model_metrics import GroupAUC
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.values.metric_states import check_size
-from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
@@ -28,10 +25,9 @@ from shoal.worker.model.learning.outputs import output_name, part_of
 LOSS = "loss"
 
 
-def is_known(metric: Any) -> bool:
-    """True if the states of a metric are known to add up over batches."""
-    # Ours have additive states too, but may look at a batch as a whole.
-    return is_keras_own(metric) or type(metric).__module__.startswith("shoal.")
+def keeps_records(metric: Any) -> bool:
+    """True if the states of a metric are the records themselves, as GroupAUC's are."""
+    return bool(getattr(metric, "keeps_records", False))
 
 
 def _name(metric: Any) -> str:
@@ -40,13 +36,18 @@ def _name(metric: Any) -> str:
 
 def _arrays(metric: Any) -> list[Any]:
     """The states of a metric, float64."""
-    if isinstance(metric, GroupAUC):
+    if keeps_records(metric):
         return [metric.records]
     return [np.asarray(variable, np.float64) for variable in metric.variables]
 
 
 class Evaluation(ABC):
-    """The metrics of one worker, and their states."""
+    """The metrics of one worker, and their states.
+
+    kinds: what a metric may be, in words.
+    """
+
+    kinds: str
 
     def __init__(self, module: UserModule, losses: Sequence[Any]) -> None:
         """losses: metrics of the losses. Raises UserError if eval_metrics_fn() gives no metrics."""
@@ -70,6 +71,10 @@ class Evaluation(ABC):
     @abstractmethod
     def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
         """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
+
+    @abstractmethod
+    def _is_metric(self, metric: Any) -> bool:
+        """True for a metric with states."""
 
     @abstractmethod
     def _of_function(self, function: Any, name: str) -> Any:
@@ -99,7 +104,7 @@ class Evaluation(ABC):
     def _checked(self, name: str, metric: Any) -> Any:
         if any(each.name == name for each in self._metrics):
             raise UserError(f"{self._what}: there are two metrics of the name {name!r}")
-        if isinstance(metric, keras.metrics.Metric):
+        if self._is_metric(metric):
             metric.name = name
             return metric
         if isinstance(metric, type):
@@ -110,8 +115,7 @@ class Evaluation(ABC):
         if callable(metric):
             return self._of_function(metric, name)
         raise UserError(
-            f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be a "
-            "keras.metrics.Metric or a function of labels and predictions"
+            f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be {self.kinds}"
         )
 
     @property
@@ -129,7 +133,7 @@ class Evaluation(ABC):
     def _update_groups(self, batch: Batch, predictions: Any) -> None:
         """Add a batch to the metrics that keep records; raises UserError for no such group."""
         for metric in self._metrics:
-            if not isinstance(metric, GroupAUC):
+            if not keeps_records(metric):
                 continue
             features = batch.features
             if not isinstance(features, Mapping) or metric.by not in features:
@@ -179,7 +183,7 @@ class Evaluation(ABC):
                         )
                         for array in arrays[metric.name]
                     ],
-                    appended=isinstance(metric, GroupAUC),
+                    appended=keeps_records(metric),
                 )
                 for metric in self._metrics
             ]
@@ -190,7 +194,7 @@ class Evaluation(ABC):
         results: dict[str, float] = {}
         for metric, state in zip(self._metrics, merged.metrics, strict=True):
             arrays = [np.array(each.values).reshape(tuple(each.shape)) for each in state.variables]
-            if isinstance(metric, GroupAUC):
+            if keeps_records(metric):
                 (metric.records,) = arrays
             else:
                 for variable, array in zip(metric.variables, arrays, strict=True):

@@ -5,7 +5,7 @@ Owns the order in which the user's functions are called and the model is looked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,6 @@ import keras
 
 from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
-from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import compiled_with
 from shoal.worker.code.module import UserModule, user_code
@@ -31,8 +30,8 @@ from shoal.worker.model.embeddings.keras_embeddings import tables_above, vocabul
 from shoal.worker.model.embeddings.keras_rs_tables import check_tables, explaining_configs
 from shoal.worker.model.embeddings.random_numbers import reseed
 from shoal.worker.model.embeddings.row_dtypes import value_dtype
-from shoal.worker.model.learning.class_weights import class_weights
-from shoal.worker.model.learning.losses import DeclaredLosses
+from shoal.worker.model.learning.class_weights import training_loss_of
+from shoal.worker.model.learning.optimizer import ServedOptimizer
 from shoal.worker.model.learning.optimizers import ServedOptimizers
 from shoal.worker.model.refusals import Refusals
 from shoal.worker.model.supported import (
@@ -64,7 +63,7 @@ def build_keras_model(
         explaining_configs(file),
         taking_weights(file),
     ):
-        model = module.build_model()
+        model = module.build_model(keras.Model, "a keras.Model")
     module = module.as_compiled(compiled_with(model))
     check_model(model, file)
     if features_spec is None:
@@ -73,7 +72,7 @@ def build_keras_model(
     check_features(model, features_spec, module.describe(module.feed_name))
     optimizers = optimizers_of(module)
     loss = engine.losses(module.loss, module.loss_weights, file, refusals.refuse)
-    training_loss = _training_loss(loss, module, weights_spec)
+    training_loss = training_loss_of(loss, module, weights_spec)
     ids = engine.ids(model, features_spec, refusals, file)
     with (
         tables_above(config.embedding_threshold),
@@ -111,32 +110,7 @@ def optimizers_of(module: UserModule) -> ServedOptimizers:
     """The optimizers of a module. Raises UserError or UserCodeError."""
     with user_code(module.describe("optimizer")):
         given = module.optimizer()
-    return ServedOptimizers(given, module.describe("optimizer"))
-
-
-def _training_loss(
-    loss: DeclaredLosses, module: UserModule, weights_spec: Any
-) -> Callable[[Any, Any, Any], Any]:
-    """The loss with the module's class weights; raises UserError if these cannot be used."""
-    if module.class_weight is None:
-        return loss
-    file = module.path.name
-    if weights_spec is not None:
-        raise UserError(
-            f"{file}: {module.feed_name} gives weights, and there is class_weight: "
-            f"remove one of them, or multiply the weights in {module.feed_name}"
-        )
-    if loss.parts:
-        raise UserError(
-            f"{file}: class_weight is for a model with one output: have "
-            f"{module.feed_name} give weights, (features, labels, weights)"
-        )
-    table = class_weights(module.class_weight, file)
-
-    def weighed(labels: Any, predictions: Any, _: Any) -> Any:
-        return loss(labels, predictions, chosen_engine().weights_of_classes(labels, table))
-
-    return weighed
+    return ServedOptimizers(given, module.describe("optimizer"), ServedOptimizer)
 
 
 def served_tables(

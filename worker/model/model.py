@@ -264,6 +264,12 @@ class ServedModel:
         with self._calling(f"calling the model of {self.module.path.name}"):
             return self._steps.predict(features, inputs)
 
+    def step_loss(self, batch: Batch, inputs: StepInputs) -> float:
+        """The loss of a batch without training, of an engine whose steps compute it whole."""
+        with self._calling(f"the loss of {self.module.path.name}", batch.labels):
+            loss: float = self._steps.loss(batch, inputs)
+        return loss
+
     def predictions_spec(self) -> Any:
         """The spec of what `predict_batch` gives."""
         return self._steps.predictions_spec()

@@ -16,9 +16,9 @@ from shoal.errors import UserError
 from shoal.worker.code.keras_internals import (
     all_layers,
     inputs_structure,
-    is_keras_own,
     outputs_structure,
 )
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.engines import chosen_engine
 
 _UNNAMED = re.compile(r"keras_tensor(_\d+)?")

@@ -2,6 +2,8 @@
 
     model.keras        an ordinary Keras model, where Keras can read one
     saved_model/       a SavedModel, for TensorFlow Serving and any tf.saved_model.load
+    model.pt2          of a torch.nn.Module, in their place, for torch.export.load
+    state_dict.pt      of one, for shoal.torch.load
     tables/NAME.parquet  id and vector of every row; of int8 ones also a scale
     dense.parquet      name, shape and values of every dense variable
     manifest.json      what is here, with size and checksum of every file, written last
@@ -130,6 +132,7 @@ def _write(
         "version": version,
         "keras": models.get("keras"),
         "saved_model": models.get("saved_model"),
+        **{name: models[name] for name in ("program", "state_dict") if name in models},
         "dense": "dense.parquet",
         "optimizer": model.optimizers.default.spec.to_json(),
         "tables": _described_tables(model, tables, signature),

@@ -44,19 +44,24 @@ class SavedModels(Protocol):
 
 
 class KerasExporter:
-    """See the Protocol."""
+    """See the Protocol. kinds: those of the export."""
 
     def __init__(self, model: ServedModel, kinds: Set[str], saved_models: SavedModels) -> None:
-        """kinds: of KERAS and SAVED_MODEL."""
+        """kinds: of KERAS and SAVED_MODEL, or auto for both. Raises UserError for others."""
         self._model = model
-        self._kinds = kinds
+        self.kinds = frozenset({KERAS, SAVED_MODEL} if "auto" in kinds else kinds)
+        if unknown := self.kinds - {KERAS, SAVED_MODEL}:
+            raise UserError(
+                f"--export {min(unknown)}: a model of Keras has no such form; give {KERAS}, "
+                f"{SAVED_MODEL}, none, or leave --export out"
+            )
         self._saved_models = saved_models
 
     def write(
         self, tables: Mapping[str, ExportedTable], folder: Path
     ) -> tuple[dict[str, str | None], dict[str, dict[str, str]]]:
         """See the Protocol."""
-        kinds = self._kinds
+        kinds = self.kinds
         if KERAS in kinds and (large := [name for name, table in tables.items() if table.external]):
             logger.warning(
                 "no model.keras: %s above --export-max-table-mb; the SavedModel takes vectors",
@@ -98,7 +103,7 @@ class KerasExporter:
 
     def lacking(self, tables: Mapping[str, ExportedTable]) -> list[str]:
         """See the Protocol."""
-        return self._lacking(self._kinds, self._missing(tables, self._kinds))
+        return self._lacking(self.kinds, self._missing(tables, self.kinds))
 
     def predictions(
         self, folder: Path, written: Mapping[str, str | None], features: Any

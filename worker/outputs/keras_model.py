@@ -24,9 +24,9 @@ from shoal.worker.code.keras_internals import (
     direct_layers,
     forgetting_calls,
     inputs_of_calls,
-    is_keras_own,
 )
 from shoal.worker.code.module import summary
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.model.embeddings.keras_embeddings import is_served, plain_copy, tables_above
 from shoal.worker.model.embeddings.keras_rs_tables import (
     is_distributed,

@@ -16,14 +16,18 @@ NEEDED = (
     "feed_batch"
 )
 
+_IN_THEIR_PLACE = {"feed": "feed_batch", "loss": "training_step"}
+
 OPTIONAL = (
     "feed_batch",
     "eval_metrics_fn",
     "custom_data_reader",
     "PredictionOutputsProcessor",
     "callbacks",
+    "training_step",
+    "scheduler",
 )
-"""What it may define."""
+"""What it may define; the last two of a torch.nn.Module."""
 
 VALUES = ("loss_weights", "class_weight")
 """What it may define that is no function."""
@@ -60,11 +64,11 @@ def instead_of_elasticdl(module: str) -> str | None:
 
 
 def missing_functions(defined: Container[str]) -> list[str]:
-    """The functions of `MODULE_FUNCTIONS` that are not `defined`; feed_batch replaces feed."""
+    """The functions of `MODULE_FUNCTIONS` that are not `defined`, nor what may be in their place."""
     return [
         name
         for name in MODULE_FUNCTIONS
-        if name not in defined and not (name == "feed" and "feed_batch" in defined)
+        if name not in defined and _IN_THEIR_PLACE.get(name) not in defined
     ]
 
 

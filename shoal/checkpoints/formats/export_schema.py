@@ -46,7 +46,7 @@ class ExportManifest(TypedDict):
     """An export.
 
     job_id: of the job that may write it again. keras, saved_model: where they are, None if
-    they are not. files: all of it. partial: why the models could not be written, where tables
+    they are not. program, state_dict: likewise, of a torch.nn.Module. files: all of it. partial: why the models could not be written, where tables
     and dense values were.
     """
 
@@ -57,6 +57,8 @@ class ExportManifest(TypedDict):
     version: Count
     keras: FileName | None
     saved_model: FileName | None
+    program: NotRequired[FileName | None]
+    state_dict: NotRequired[FileName | None]
     dense: FileName
     optimizer: str
     tables: list[ExportTable]
@@ -75,8 +77,8 @@ def checked_export(content: object) -> ExportManifest:
             raise SchemaError(f"tables[{position}].default: not of dim {table['dim']}")
         if table["file"] not in files:
             raise SchemaError(f"tables[{position}].file: {table['file']} is not among the files")
-    for field in ("dense", "keras"):
-        name = manifest[field]
+    for field in ("dense", "keras", "program", "state_dict"):
+        name = manifest.get(field)
         if name is not None and name not in files:
             raise SchemaError(f"{field}: {name} is not among the files")
     parsed("optimizer", OptimizerSpec.from_json, manifest["optimizer"])

@@ -170,9 +170,10 @@ class OutputOptions:
         value="FOLDER",
     )
     export: str = option(
-        "Model formats that --output gets in addition to tables and dense values: keras, "
-        "savedmodel, both with a comma between them, or none.",
-        "keras,savedmodel",
+        "Model formats that --output gets in addition to tables and dense values, with commas "
+        "between them: keras and savedmodel, or of a torch.nn.Module pt2 and state_dict; none; "
+        "auto: all of the engine.",
+        "auto",
         commands="train",
         value="FORMATS",
     )

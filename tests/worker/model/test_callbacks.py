@@ -10,6 +10,7 @@ from shoal import callbacks as ours
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.worker.model.callbacks import Callbacks
+from shoal.worker.model.learning.optimizer import ServedOptimizer
 from shoal.worker.model.learning.optimizers import ServedOptimizers
 
 
@@ -18,7 +19,7 @@ def taken(module):
     def take(*given, rate=0.5):
         loaded = module()
         object.__setattr__(loaded, "callbacks", lambda: list(given))
-        return Callbacks(loaded, ServedOptimizers(keras.optimizers.SGD(rate), "optimizer()"))
+        return Callbacks(loaded, ServedOptimizers(keras.optimizers.SGD(rate), "optimizer()", ServedOptimizer))
 
     return take
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import shoal.model_zoo
 from shoal.errors import UserError
-from shoal.worker.code.keras_internals import is_keras_own
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.input.batch import Batch
 from tests.worker.corpus import MODELS
 from tests.worker.exported import tried

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from shoal.errors import UserError
 from shoal.native.finite import first_not_finite
 from shoal.native.initializers import InitializerSpec, variance_scaling
-from shoal.worker.code.keras_internals import is_keras_own
 from shoal.worker.code.module import user_code
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.model.embeddings.given_weights import ROWS_PER_PIECE
 from shoal.worker.model.embeddings.keras_embeddings import is_served, vocabulary
 from shoal.worker.model.embeddings.vector_file import VectorFile

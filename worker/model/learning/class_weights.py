@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shoal.errors import UserError
+from shoal.worker.code.module import UserModule
+from shoal.worker.engines import chosen_engine
+from shoal.worker.model.learning.losses import DeclaredLosses
 
 MOST_CLASSES = 1_000_000
 """The highest class that may have a weight, plus one."""
@@ -40,3 +43,28 @@ def class_weights(given: Any, file: str) -> list[float]:
     for key, weight in given.items():
         table[int(key)] = float(weight)
     return table
+
+
+def training_loss_of(
+    loss: DeclaredLosses, module: UserModule, weights_spec: Any
+) -> Callable[[Any, Any, Any], Any]:
+    """The loss with the module's class weights; raises UserError if these cannot be used."""
+    if module.class_weight is None:
+        return loss
+    file = module.path.name
+    if weights_spec is not None:
+        raise UserError(
+            f"{file}: {module.feed_name} gives weights, and there is class_weight: "
+            f"remove one of them, or multiply the weights in {module.feed_name}"
+        )
+    if loss.parts:
+        raise UserError(
+            f"{file}: class_weight is for a model with one output: have "
+            f"{module.feed_name} give weights, (features, labels, weights)"
+        )
+    table = class_weights(module.class_weight, file)
+
+    def weighed(labels: Any, predictions: Any, _: Any) -> Any:
+        return loss(labels, predictions, chosen_engine().weights_of_classes(labels, table))
+
+    return weighed

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import keras
-
 from shoal.base.words import near
 from shoal.errors import UserError
 from shoal.worker.model.learning.outputs import output_name, part_of
@@ -21,11 +19,14 @@ from shoal.worker.model.learning.outputs import output_name, part_of
 class DeclaredLosses(ABC):
     """The losses that a module's `loss` and `loss_weights` declare.
 
-    loss: a function of labels and predictions, a keras.losses.Loss or its name; or a dict or
-        list of these, one for each output of the model.
+    loss: a function of labels and predictions, a loss of the framework's own or its name; or a
+        dict or list of these, one for each output of the model.
     weights: None, or a number for each output, in the same form.
     refuse: raises UserError with a message, so that it comes out of a traced function whole.
+    kinds: what a loss may be, in words.
     """
+
+    kinds: str
 
     def __init__(
         self, loss: Any, weights: Any, file: str, refuse: Callable[[str], NoReturn]
@@ -42,23 +43,27 @@ class DeclaredLosses(ABC):
     def _function(self, loss: Any, what: str) -> Callable[[Any, Any, Any], Any]:
         """The loss of labels, predictions and the records' weights, or None for these."""
         if isinstance(loss, str):
-            try:
-                loss = keras.losses.get(loss)
-            except ValueError as error:
-                raise UserError(f"{self._file}: {what}: {error}") from error
+            loss = self._by_name(loss, what)
         if not callable(loss):
             raise UserError(
-                f"{self._file}: {what} is a {type(loss).__name__}; it must be a function of labels "
-                "and predictions, a keras.losses.Loss, or the name of one"
+                f"{self._file}: {what} is a {type(loss).__name__}; it must be {self.kinds}"
             )
         whose = f"{self._file}: {what}"
-        if isinstance(loss, keras.losses.Loss):
+        if self._is_object(loss):
             return self._of_object(loss, whose)
         return self._of_function(loss, whose)
 
     @abstractmethod
+    def _by_name(self, name: str, what: str) -> Any:
+        """The loss of a name. what: which it is, for messages. Raises UserError for none."""
+
+    @abstractmethod
+    def _is_object(self, loss: Any) -> bool:
+        """True for a loss of the framework's own, which `_of_object` takes."""
+
+    @abstractmethod
     def _of_object(self, loss: Any, whose: str) -> Callable[[Any, Any, Any], Any]:
-        """The function, as of `_function`, of a keras.losses.Loss. whose: for messages."""
+        """The function, as of `_function`, of a loss of the framework's. whose: for messages."""
 
     @abstractmethod
     def _of_function(self, loss: Any, whose: str) -> Callable[[Any, Any, Any], Any]:

@@ -8,31 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
-
-import keras
+from typing import Any, Protocol
 
 from shoal.base.words import near
 from shoal.errors import UserError
-from shoal.worker.code.module import user_code
-from shoal.worker.model.learning.optimizer import ServedOptimizer
+from shoal.worker.model.built import UpdateRule
 
 DEFAULT = "default"
 """The key of optimizer()'s dict for dense variables, and for tables without an optimizer."""
 
 
+class ServedRule(UpdateRule, Protocol):
+    """An optimizer with its clipping. accumulated: minibatches of a push, as it says; else 1."""
+
+    accumulated: int
+
+    def clip(self, dense: Sequence[Any], tables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Clip gradients; a table is one variable to its norms."""
+
+
 class ServedOptimizers:
     """The optimizers of a model. default: of the dense variables."""
 
-    def __init__(self, given: Any, what: str) -> None:
-        """given: a Keras optimizer, or a dict of them by table name or pattern, with "default".
+    def __init__(self, given: Any, what: str, make: Callable[[Any, str], ServedRule]) -> None:
+        """given: an optimizer, or a dict of them by table name or pattern, with "default".
 
-        what: the function that gave it, for errors. Raises UserError if one is not supported.
+        what: the function that gave it, for errors. make: of the user's optimizer, or of what a
+        layer has in its place, and of what gave it. Raises UserError if one is not supported.
         """
         self._what = what
-        self._by_pattern: dict[str, ServedOptimizer] = {}
-        self._of_tables: list[ServedOptimizer] = []
-        self._made: dict[int, ServedOptimizer] = {}
+        self._make = make
+        self._by_pattern: dict[str, ServedRule] = {}
+        self._of_tables: list[ServedRule] = []
+        self._made: dict[int, tuple[Any, ServedRule]] = {}
         if not isinstance(given, Mapping):
             self.default = self._served(given, what)
             return
@@ -48,12 +56,12 @@ class ServedOptimizers:
             if name != DEFAULT:
                 self._by_pattern[name] = self._served(optimizer, f"{what}[{name!r}]")
 
-    def _served(self, optimizer: Any, what: str) -> ServedOptimizer:
+    def _served(self, optimizer: Any, what: str) -> ServedRule:
         """One for each object, however many names it is given."""
         known = self._made.get(id(optimizer))
         if known is None:
-            known = self._made[id(optimizer)] = ServedOptimizer(optimizer, what)
-        return known
+            known = self._made[id(optimizer)] = optimizer, self._make(optimizer, what)
+        return known[1]
 
     def choose(
         self, tables: Mapping[str, Any], *, dense: bool, frozen: Collection[str] = ()
@@ -96,7 +104,7 @@ class ServedOptimizers:
                 "--accumulate in their place"
             )
 
-    def _chosen(self, name: str, layer: Any) -> ServedOptimizer:
+    def _chosen(self, name: str, layer: Any) -> ServedRule:
         own = getattr(layer, "optimizer", None)
         if own is not None:
             if name in self._by_pattern:
@@ -108,16 +116,13 @@ class ServedOptimizers:
                     f"the optimizer of table {name!r} is given twice: by its {by}, and by "
                     f"{self._what}. {instead}"
                 )
-            what = f"optimizer of embedding {layer.name!r}"
-            with user_code(what):
-                own = keras.optimizers.get(own)
-            return self._served(own, what)
+            return self._served(own, f"optimizer of embedding {layer.name!r}")
         if name in self._by_pattern:
             return self._by_pattern[name]
         fitting = (each for pattern, each in self._by_pattern.items() if fnmatchcase(name, pattern))
         return next(fitting, self.default)
 
-    def of(self, position: int) -> ServedOptimizer:
+    def of(self, position: int) -> ServedRule:
         """That of a table, by its position."""
         return self._of_tables[position]
 

@@ -12,6 +12,7 @@ from shoal.callbacks import LearningRateScheduler
 from shoal.errors import UserError
 from shoal.optimizers import RowwiseAdagrad
 from shoal.worker.model.callbacks import Callbacks
+from shoal.worker.model.learning.optimizer import ServedOptimizer
 from shoal.worker.model.learning.optimizers import ServedOptimizers
 from tests.worker.networks import as_batch, batches, network
 from tests.worker.twins import assert_alike, gradients_of, twin_of
@@ -26,7 +27,7 @@ LAYERS = {name: shoal.layers.Embedding(2, name=name) for name in ("wide_a", "wid
 
 def kinds(given, layers=LAYERS, dense=True):
     """The update rule of each table, in order, and the default's."""
-    optimizers = ServedOptimizers(given, "optimizer()")
+    optimizers = ServedOptimizers(given, "optimizer()", ServedOptimizer)
     optimizers.choose(layers, dense=dense)
     of_tables = [optimizers.of(position).spec.kind for position in range(len(layers))]
     return [*of_tables, optimizers.default.spec.kind]
@@ -95,7 +96,7 @@ def test_each_rate_follows_its_own_schedule(module):
         "wide_*": Ftrl(InverseTimeDecay(1.0, 1, 1.0)),
         "deep": Adam(quarter),
     }
-    optimizers = ServedOptimizers(given, "optimizer()")
+    optimizers = ServedOptimizers(given, "optimizer()", ServedOptimizer)
     optimizers.choose(LAYERS, dense=True)
     loaded = module()
     found = Callbacks(loaded, optimizers)
@@ -124,7 +125,7 @@ def test_gradients_are_clipped_with_those_of_the_same_optimizer():
     dense = [tf.constant(rng.normal(size=(3, 2)).astype(np.float32))]
     tables = [tf.constant(rng.normal(size=(4, 2)).astype(np.float32)) for _ in LAYERS]
     over_all, alone = SGD(global_clipnorm=0.3), SGD(clipvalue=0.2)
-    optimizers = ServedOptimizers({"default": over_all, "wide_b": alone}, "optimizer()")
+    optimizers = ServedOptimizers({"default": over_all, "wide_b": alone}, "optimizer()", ServedOptimizer)
     optimizers.choose(LAYERS, dense=True)
     of_dense, of_tables = optimizers.clip(dense, tables)
     expected = clipped(over_all, [*dense, tables[0], tables[2]])

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from shoal.worker.code.keras_internals import is_keras_own
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.engines.tensorflow.outputs.signature_names import paths_of
 from shoal.worker.model.embeddings.integers import inputs_by_name
 

@@ -1,0 +1,18 @@
+"""The engine of PyTorch: torch.nn.Modules whose tables are on the servers.
+
+Nothing else in worker/ imports PyTorch. Importing this package does, with as many threads as the
+process may use.
+"""
+
+import os
+
+# Read when PyTorch is imported. Its threads would else spin after each operation, on the cores
+# that pulls and pushes want.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch  # noqa: E402
+
+from shoal.native.cores import allowed_cores  # noqa: E402
+
+# PyTorch counts the machine's cores, not those of a container's quota.
+torch.set_num_threads(min(torch.get_num_threads(), allowed_cores()))

@@ -1,0 +1,119 @@
+"""Metrics, to which PyTorch's predictions are added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shoal.base.nested import leaves, mapped
+from shoal.errors import UserError
+from shoal.torch.metrics import FunctionMetric
+from shoal.worker.attribution import attributing
+from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.engines.engine import StepInputs
+from shoal.worker.engines.torch.losses import LossOfStep, of_one_rank
+from shoal.worker.input.batch import Batch
+from shoal.worker.model.evaluation import LOSS, Evaluation, keeps_records
+from shoal.worker.model.model import ServedModel
+
+
+class Evaluator(Evaluation):
+    """The metrics of one worker."""
+
+    kinds = "a metric of shoal.torch.metrics, or a function of labels and predictions"
+
+    def __init__(self, model: ServedModel, module: UserModule) -> None:
+        """Raises UserError if eval_metrics_fn() gives no metrics."""
+        self._model = model
+        self._of_step = isinstance(model.loss, LossOfStep)
+        self._loss = FunctionMetric(_no_loss if self._of_step else model.loss, LOSS)
+        # The weights of records are about the loss only.
+        self._losses: list[Any] = [self._loss]
+        self._losses += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
+        super().__init__(module, self._losses)
+        self._unproven = [
+            each for each in self._metrics if not type(each).__module__.startswith("shoal.")
+        ]
+
+    def _is_metric(self, metric: Any) -> bool:
+        if type(metric).__module__.startswith(("keras.", "torchmetrics.")):
+            raise UserError(
+                f"{self._what}: {type(metric).__name__} is of another library: take one of "
+                "shoal.torch.metrics, or give a function of labels and predictions"
+            )
+        return callable(getattr(metric, "update_state", None)) and not isinstance(metric, type)
+
+    def _of_function(self, function: Any, name: str) -> FunctionMetric:
+        return FunctionMetric(function, name)
+
+    def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
+        """Nothing: states are made with the metrics."""
+
+    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
+        """Evaluate a batch, and at the first one see if the metrics can be used."""
+        if inputs is None:
+            inputs = self._model.pull_inputs(batch.features)
+        predictions, _ = self._model.evaluate_batch(batch.features, inputs)
+        if self._of_step:
+            self._loss.add(self._model.step_loss(batch, inputs) * batch.size, batch.size)
+        with user_code(f"the metrics of {self._module.path.name}"):
+            with attributing(None):
+                self._check_outputs(predictions)
+            self._prove_additive(batch.labels, predictions)
+            size = len(leaves(predictions)[0])
+            weights = () if batch.weights is None else (batch.weights,)
+            for metric in self._metrics:
+                if metric in self._losses:
+                    if not (self._of_step and metric is self._loss):
+                        metric.update_state(batch.labels, predictions, *weights, size=size)
+                elif not keeps_records(metric):
+                    self._update_one(metric, batch.labels, predictions)
+            with attributing(None):
+                self._update_groups(batch, predictions)
+
+    def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
+        labels, predictions = self._parts(metric, labels, predictions)
+        try:
+            if isinstance(metric, FunctionMetric):
+                labels, predictions = of_one_rank(labels, predictions)
+                metric.update_state(labels, predictions, size=len(leaves(predictions)[0]))
+            else:
+                metric.update_state(labels, predictions)
+        except ValueError as error:
+            raise UserError(f"{self._what}: metric {metric.name!r}: {error}") from error
+
+    def _prove_additive(self, labels: Any, predictions: Any) -> None:
+        """Raises UserError for a metric of the user's whose states cannot be added up.
+
+        Its state after two halves of a batch must be the sum of its states after each.
+        """
+        size = len(leaves(predictions)[0])
+        if size < 2 or not self._unproven:
+            return
+        halves = [
+            mapped(lambda each, part=part: each[part], (labels, predictions))
+            for part in (slice(0, size // 2), slice(size // 2, size))
+        ]
+        for metric in self._unproven:
+            before = [np.array(each, np.float64) for each in metric.variables]
+            after = []
+            for given in (halves[:1], halves[1:], halves):
+                metric.reset_state()
+                for half in given:
+                    self._update_one(metric, *half)
+                after.append([np.array(each, np.float64) for each in metric.variables])
+            for variable, value in zip(metric.variables, before, strict=True):
+                variable.assign(value)
+            for first, second, both in zip(*after, strict=True):
+                if not np.allclose(first + second, both, rtol=1e-4, atol=1e-5):
+                    raise UserError(
+                        f"{self._what}: the states of metric {metric.name!r} "
+                        f"({type(metric).__name__}) do not add up over batches, so workers could "
+                        "not be merged exactly: keep sums and counts in its variables"
+                    )
+        self._unproven = []
+
+
+def _no_loss(*_: Any) -> Any:
+    raise AssertionError("the loss of training_step is added as a number")
