@@ -11,17 +11,23 @@ from keras import ops
 
 from shoal.base.nested import leaves, mapped
 from shoal.errors import UserError
-from shoal.model_metrics import GroupAUC
 from shoal.worker.attribution import attributing
-from shoal.worker.code.keras_internals import is_keras_own, masks_of, note_masks
+from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.jax.arrays import in_step, sample
 from shoal.worker.engines.jax.losses import of_one_rank
 from shoal.worker.engines.jax.pairs import pairs_all
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.evaluation import LOSS, Evaluation, is_known
+from shoal.worker.model.evaluation import LOSS, Evaluation, keeps_records
 from shoal.worker.model.model import ServedModel
+
+
+def is_known(metric: Any) -> bool:
+    """True if the states of a metric are known to add up over batches."""
+    # Ours have additive states too, but may look at a batch as a whole.
+    return is_keras_own(metric) or type(metric).__module__.startswith("shoal.")
 
 
 class FunctionMetric(keras.metrics.Mean):
@@ -54,6 +60,8 @@ class FunctionMetric(keras.metrics.Mean):
 class Evaluator(Evaluation):
     """The metrics of one worker."""
 
+    kinds = "a keras.metrics.Metric or a function of labels and predictions"
+
     def __init__(self, model: ServedModel, module: UserModule) -> None:
         """Raises UserError if eval_metrics_fn() gives no metrics."""
         self._model = model
@@ -62,11 +70,14 @@ class Evaluator(Evaluation):
         self._losses: list[Any] = [self._loss]
         self._losses += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
         super().__init__(module, self._losses)
-        self._computed = [each for each in self._metrics if not isinstance(each, GroupAUC)]
+        self._computed = [each for each in self._metrics if not keeps_records(each)]
         self._update: Any = jax.jit(self._updated)
         self._checked_functions = False
         # Keras's own have additive states. Of the user's it is seen at the first batch.
         self._unproven = [each for each in self._metrics if not is_known(each)]
+
+    def _is_metric(self, metric: Any) -> bool:
+        return isinstance(metric, keras.metrics.Metric)
 
     def _of_function(self, function: Any, name: str) -> FunctionMetric:
         return FunctionMetric(function, name)
