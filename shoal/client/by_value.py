@@ -23,6 +23,8 @@ from shoal.base.modules.by_value import (
     MODEL,
     MODULE,
     PICKLE,
+    GivenModule,
+    GivenOptimizer,
     Kept,
     MadeOf,
     Parts,
@@ -78,11 +80,7 @@ def engine_of(given: Mapping[str, Any], wanted: str) -> str:
     """
     model, keras = given.get("model"), sys.modules.get("keras")
     torch = sys.modules.get("torch")
-    is_module = torch is not None and (
-        isinstance(model, torch.nn.Module)
-        or (isinstance(model, type) and issubclass(model, torch.nn.Module))
-    )
-    if is_module and not _is_keras(model):
+    if _is_module(model):
         if wanted not in (AUTO, "torch"):
             raise UserError(f"--engine {wanted}: model is a torch.nn.Module, which torch trains")
         return "torch"
@@ -97,6 +95,15 @@ def engine_of(given: Mapping[str, Any], wanted: str) -> str:
             f"it: set {VARIABLE}={wanted} before Keras is imported, or leave engine out"
         )
     return found
+
+
+def _is_module(model: Any) -> bool:
+    """True for a torch.nn.Module that is no model of Keras, or a class of such ones."""
+    torch = sys.modules.get("torch")
+    if torch is None or _is_keras(model):
+        return False
+    kind = model if isinstance(model, type) else type(model)
+    return issubclass(kind, torch.nn.Module)
 
 
 def _is_keras(model: Any) -> bool:
@@ -120,11 +127,15 @@ def _parts(given: Mapping[str, Any], folder: Path) -> Parts:
             values, of_compile = _with_compiled(model, values)
         configs += [_config_of(model), of_compile]
         _save(model, folder / MODEL)
+    elif _is_module(model) and not isinstance(model, type):
+        values |= {"model": GivenModule(model)}
     elif not callable(model):
         raise UserError(
-            f"model must be a keras.Model, or a function or class that gives one, not "
-            f"{_kind(model)}"
+            f"model must be a keras.Model or torch.nn.Module, or a function or class that gives "
+            f"one, not {_kind(model)}"
         )
+    if _of_torch(values["optimizer"]):
+        values |= {"optimizer": _given_optimizer(values["optimizer"])}
     _check(values)
     portable = {name: _portable(value, configs) for name, value in values.items()}
     # A class or function that only a configuration names would not come along.
@@ -173,8 +184,9 @@ def _check(values: Mapping[str, Any]) -> None:
         for each in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
             if not (isinstance(each, str) or _is(each, _OF_KERAS[1])):
                 raise UserError(
-                    "optimizer must be a Keras optimizer, its name, a dict of these by table "
-                    f"name, or a function that gives one of these, not {_kind(each)}"
+                    "optimizer must be an optimizer of Keras or torch.optim, its name in Keras, a "
+                    "dict of these by table name, or a function that gives one of these, not "
+                    f"{_kind(each)}"
                 )
     for name, part in (("label", "labels"), ("sample_weight", "weights")):
         if (value := values[name]) is None:
@@ -183,6 +195,26 @@ def _check(values: Mapping[str, Any]) -> None:
             raise UserError(f"{name} must be the name of a column, not {_kind(value)}")
         if (values["feed"] or values["feed_batch"]) is not None:
             raise UserError(f"{name} is for a job without feed, which chooses the {part} itself")
+
+
+def _of_torch(optimizer: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(optimizer, torch.optim.Optimizer)
+
+
+def _given_optimizer(optimizer: Any) -> GivenOptimizer:
+    """Raises UserError for one whose parameters are in groups with options of their own."""
+    first, *others = (
+        {name: value for name, value in group.items() if name in optimizer.defaults}
+        for group in optimizer.param_groups
+    )
+    if any(group != first for group in others):
+        raise UserError(
+            f"optimizer has {1 + len(others)} groups of parameters with options of their own: give "
+            "a function, optimizer=lambda parameters: ..., which gives a dict of optimizers by "
+            "table name"
+        )
+    return GivenOptimizer(type(optimizer), first)
 
 
 def _kind(value: Any) -> str:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import keras
+import numpy as np
 
 from shoal.base.modules.by_value import (
     FEATURES,
@@ -31,7 +31,14 @@ from shoal.base.modules.by_value import (
 from shoal.base.words import near, shown
 from shoal.errors import UserError
 from shoal.worker.code.given_values import functions_of, metrics_by_name
-from shoal.worker.code.keras_internals import all_layers, inputs_structure
+from shoal.worker.code.of_keras import is_of_keras
+
+
+def _keras() -> Any:
+    """Keras, imported late: the model may be a PyTorch module, whose workers have none."""
+    import keras
+
+    return keras
 
 
 def load(folder: Path) -> dict[str, Any]:
@@ -48,14 +55,13 @@ def load(folder: Path) -> dict[str, Any]:
         # AutoGraph and tracebacks read the text of functions there.
         linecache.cache.setdefault(name, (len(text), None, text.splitlines(True), name))
     parts: Parts = pickle.loads(kept.parts)
-    keras.saving.get_custom_objects().update(parts.custom_objects)
+    if parts.custom_objects:
+        _keras().saving.get_custom_objects().update(parts.custom_objects)
     model = _Model(parts.model, folder)
     loss = _made(parts.loss)
     if parts.feed is parts.feed_batch is None:
-        inputs = inputs_structure(model.without_weights())
-        parts = replace(parts, feed_batch=Columns(inputs, parts.label, parts.sample_weight))
-        # The next model's layers get the names that they would have had.
-        keras.utils.clear_session()
+        made = Columns(_inputs(model), parts.label, parts.sample_weight)
+        parts = replace(parts, feed_batch=made)
     return {
         "custom_model": model,
         "loss": loss,
@@ -67,6 +73,19 @@ def load(folder: Path) -> dict[str, Any]:
         "callbacks": functions_of(callbacks=parts.callbacks)["callbacks"],
         "class_weight": parts.class_weight,
     }
+
+
+def _inputs(model: _Model) -> Any:
+    """The structure of the inputs of a model of Keras; None if only a call would tell it."""
+    made = model.without_weights()
+    if not is_of_keras(made, "Model"):
+        return None
+    from shoal.worker.code.keras_internals import inputs_structure
+
+    found = inputs_structure(made)
+    # The next model's layers get the names that they would have had.
+    _keras().utils.clear_session()
+    return found
 
 
 def _made(value: Any) -> Any:
@@ -97,7 +116,7 @@ class _Model:
 
     def __call__(self) -> Any:
         if self._function is None:
-            return keras.saving.load_model(self._path, compile=False, safe_mode=False)
+            return _keras().saving.load_model(self._path, compile=False, safe_mode=False)
         return self._made()
 
     def without_weights(self) -> Any:
@@ -107,16 +126,18 @@ class _Model:
         with zipfile.ZipFile(self._path) as file:
             config = json.loads(file.read("config.json"))
         config["compile_config"] = None
-        with keras.StatelessScope(initialize_variables=False):  # variables take no memory
-            return keras.saving.deserialize_keras_object(config, safe_mode=False)
+        with _keras().StatelessScope(initialize_variables=False):  # variables take no memory
+            return _keras().saving.deserialize_keras_object(config, safe_mode=False)
 
     def _made(self) -> Any:
         model = self._function()
-        if isinstance(model, keras.Model):
+        if is_of_keras(model, "Model"):
+            from shoal.worker.code.keras_internals import all_layers
+
             # A class of a notebook is found under its module's name there only.
             for each in (model, *all_layers(model)):
                 if type(each).__module__ == "__main__":
-                    found = keras.saving.get_custom_objects()
+                    found = _keras().saving.get_custom_objects()
                     found.setdefault(type(each).__name__, type(each))
         return model
 
@@ -144,12 +165,12 @@ class Columns:
         if mode == "prediction":
             return features
         labels = columns[label]
-        # As Keras takes them; a column of decimals is float64 where it was made in Python.
-        whole = labels.dtype.is_integer or labels.dtype == "string"
-        labels = labels if whole else keras.ops.cast(labels, "float32")
+        # As models take them; a column of decimals is float64 where it was made in Python.
+        whole = _dtype(labels).startswith(("int", "uint", "string", "object"))
+        labels = labels if whole else _as_float32(labels)
         if self._weight is None:
             return features, labels
-        return features, labels, keras.ops.cast(_column(columns, self._weight), "float32")
+        return features, labels, _as_float32(_column(columns, self._weight))
 
     def _features(self, columns: Mapping[str, Any], others: tuple[str | None, ...]) -> Any:
         if self._inputs is None:
@@ -179,9 +200,22 @@ class Columns:
         """The columns that are inputs of the model; an array of a program is the only one."""
         if isinstance(self._inputs, Mapping):
             return list(self._inputs)
-        names = [each.name for each in keras.tree.flatten(self._inputs) if each is not None]
+        if self._inputs is None:
+            return []
+        names = [each.name for each in _keras().tree.flatten(self._inputs) if each is not None]
         array = len(names) == 1 and FEATURES in columns and names[0] not in columns
         return [FEATURES] if array else names
+
+
+def _dtype(values: Any) -> str:
+    """The name of the dtype of an array, or of a tensor of TensorFlow's."""
+    return str(getattr(values.dtype, "name", values.dtype))
+
+
+def _as_float32(values: Any) -> Any:
+    if isinstance(values, np.ndarray):
+        return values.astype(np.float32)
+    return _keras().ops.cast(values, "float32")
 
 
 def _column(columns: Mapping[str, Any], name: str) -> Any:
@@ -197,9 +231,11 @@ def _column(columns: Mapping[str, Any], name: str) -> Any:
 def _metrics(parts: Parts, loss: Any) -> Any:
     """eval_metrics_fn(), or None."""
     if parts.metrics_of_compile is not None:
-        return lambda: metrics_by_name(
-            keras.saving.deserialize_keras_object(parts.metrics_of_compile), loss
-        )
+        return lambda: metrics_by_name(_deserialized(parts.metrics_of_compile), loss)
     if parts.metrics is None or callable(parts.metrics):
         return parts.metrics
     return lambda: metrics_by_name(_made(parts.metrics), loss)
+
+
+def _deserialized(config: Any) -> Any:
+    return _keras().saving.deserialize_keras_object(config)

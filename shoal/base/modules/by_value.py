@@ -32,6 +32,36 @@ class MadeOf:
 
 
 @dataclass(frozen=True)
+class GivenModule:
+    """A torch.nn.Module that was given as an object, with its values: a function that gives it."""
+
+    module: Any
+
+    @property
+    def __name__(self) -> str:
+        return type(self.module).__name__
+
+    def __call__(self) -> Any:
+        """The module."""
+        return self.module
+
+
+@dataclass(frozen=True)
+class GivenOptimizer:
+    """An optimizer of torch.optim by its class and options: a function that makes its own.
+
+    Its `kind` and `options` are those of one whose parameters were of another module.
+    """
+
+    kind: Any
+    options: dict[str, Any]
+
+    def __call__(self, parameters: Any) -> Any:
+        """One for these parameters."""
+        return self.kind(parameters, **self.options)
+
+
+@dataclass(frozen=True)
 class Parts:
     """The arguments given, by their names; None for each that was not.
 

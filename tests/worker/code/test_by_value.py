@@ -202,10 +202,13 @@ def off(labels, predictions):
     ("given", "message"),
     [
         ({"loss": "mse"}, "^loss is given by value, and model is not: give model, too$"),
-        ({"model": 3}, "^model must be a keras.Model, or a function or class that gives one, not"),
+        ({"model": 3}, "^model must be a keras.Model or torch.nn.Module, or a function"),
         ({"model": two_tables()}, "^loss is missing: give the argument loss, or a compiled model$"),
         ({"model": two_tables(), "loss": "mse"}, "^optimizer is missing"),
-        ({"model": compiled, "loss": "mse", "optimizer": 0.1}, "^optimizer must be a Keras opt"),
+        (
+            {"model": compiled, "loss": "mse", "optimizer": 0.1},
+            "^optimizer must be an optimizer of",
+        ),
         (
             {"model": compiled, "loss": "mse", "optimizer": {"default": 3}},
             "^optimizer must be .*, not int$",
