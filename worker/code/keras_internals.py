@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,6 +17,7 @@ import keras
 from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.saving import saving_lib
+from keras.src.utils import rng_utils
 
 from shoal.worker.code.of_keras import is_keras_own
 
@@ -23,6 +25,18 @@ try:
     from keras.src.backend.common import masking
 except ImportError:  # of an older Keras, whose only engine is TensorFlow
     masking = None
+
+
+def seed_all(seed: int) -> None:
+    """Seed Keras, Python and NumPy, and TensorFlow where it is Keras's backend.
+
+    keras.utils.set_random_seed would import TensorFlow for that wherever it is installed.
+    """
+    if backend.backend() == "tensorflow":
+        keras.utils.set_random_seed(seed)
+        return
+    with mock.patch.object(rng_utils, "tf", SimpleNamespace(available=False)):
+        keras.utils.set_random_seed(seed)
 
 
 def masks_of(tensors: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """The engine of Keras's models on JAX.
 
 engine.py      what the worker knows of it
+build.py       the model, with what is refused of it
 pipeline.py    batches of NumPy's arrays, of types that JAX has
 arrays.py      those arrays as a step takes them, where int64 is int32
 programs.py    jaxprs: what their outputs follow from, and what they read
@@ -11,9 +12,9 @@ losses.py      the user's losses
 pairs.py       losses that pair each label with each prediction
 steps.py       the compiled training step and prediction
 evaluation.py  metrics
-saved_model.py the SavedModel, where TensorFlow is installed
+exporter.py    model.keras
 
-It imports no TensorFlow but for that.
+It imports no TensorFlow.
 """
 
 import jax  # noqa: F401

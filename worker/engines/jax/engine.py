@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,18 +14,18 @@ import numpy.typing as npt
 from shoal.errors import UserError
 from shoal.worker.engines.engine import Engine
 from shoal.worker.engines.host.vectors import clipped
-from shoal.worker.engines.jax import saved_model
+from shoal.worker.engines.jax.build import build
 from shoal.worker.engines.jax.dense import FlatVariables
 from shoal.worker.engines.jax.evaluation import Evaluator
+from shoal.worker.engines.jax.exporter import JaxExporter
 from shoal.worker.engines.jax.ids import TracedIds
 from shoal.worker.engines.jax.lookups import Recording
 from shoal.worker.engines.jax.losses import Losses, weights_of_classes
 from shoal.worker.engines.jax.pipeline import Pipeline
 from shoal.worker.engines.jax.steps import CompiledSteps
 from shoal.worker.input.spec import ArraySpec
-from shoal.worker.model.keras_models import build_keras_model, optimizers_of
+from shoal.worker.model.keras_models import optimizers_of
 from shoal.worker.model.supported import check_features
-from shoal.worker.outputs.keras_export import KerasExporter
 
 # Inputs of int64 are 32-bit ones in a step, and steps.py sees to their values.
 warnings.filterwarnings("ignore", "Explicitly requested dtype")
@@ -35,7 +34,7 @@ warnings.filterwarnings("ignore", "Explicitly requested dtype")
 class Jax:
     """See the Protocol."""
 
-    build = staticmethod(build_keras_model)
+    build = staticmethod(build)
     check_optimizer = staticmethod(optimizers_of)
     any_optimizer = keras.optimizers.SGD
     check_features = staticmethod(check_features)
@@ -48,7 +47,7 @@ class Jax:
     evaluator = Evaluator
     clipped = staticmethod(clipped)
     weights_of_classes = staticmethod(weights_of_classes)
-    exporter = staticmethod(partial(KerasExporter, saved_models=saved_model))
+    exporter = JaxExporter
     eagerly = staticmethod(jax.ensure_compile_time_eval)
 
     def explained(self, error: BaseException | None, model: Any, module: Any, labels: Any) -> None:
