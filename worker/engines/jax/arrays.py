@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.base.nested import mapped
 from shoal.bags.padded import EMPTY_STRING
+from shoal.base.nested import mapped
 from shoal.errors import UserError
 from shoal.native.strings import string_ids
 from shoal.worker.input.spec import ArraySpec

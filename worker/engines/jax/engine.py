@@ -64,6 +64,7 @@ class Jax:
 
     def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
         """See the Protocol. Raises UserError."""
+        del model, features_spec
         raise UserError(
             "which inputs the rows of a kernel belong to is known of TensorFlow's graphs only: "
             "describe both models with --engine tensorflow"

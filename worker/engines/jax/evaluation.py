@@ -83,7 +83,13 @@ class Evaluator(Evaluation):
         return FunctionMetric(function, name)
 
     def _updated(
-        self, states: Any, labels: Any, predictions: Any, masks: list[Any], of_layers: Any, *more: Any
+        self,
+        states: Any,
+        labels: Any,
+        predictions: Any,
+        masks: list[Any],
+        of_layers: Any,
+        *more: Any,
     ) -> list[Any]:
         """The states of all metrics that are computed, with a batch added. more: weights."""
         note_masks(predictions, masks)
@@ -128,7 +134,9 @@ class Evaluator(Evaluation):
             return
         parts = slice(0, size // 2), slice(size // 2, size)
         halves = [
-            tuple(mapped(lambda each, part=part: each[part], nest) for nest in (labels, predictions))
+            tuple(
+                mapped(lambda each, part=part: each[part], nest) for nest in (labels, predictions)
+            )
             for part in parts
         ]
         masks = masks_of(predictions)

@@ -120,9 +120,7 @@ def _advice(labels: Any, predictions: Any) -> str:
     of_labels, of_predictions = (
         "[batch]" if len(each.shape) == 1 else "[batch, 1]" for each in (labels, predictions)
     )
-    longer, shorter = (
-        (PREDICTIONS, LABELS) if len(labels.shape) == 1 else (LABELS, PREDICTIONS)
-    )
+    longer, shorter = (PREDICTIONS, LABELS) if len(labels.shape) == 1 else (LABELS, PREDICTIONS)
     return (
         f"pairs each label with each prediction: the labels have the shape {of_labels}, the "
         f"predictions {of_predictions}, and JAX makes [batch, batch] of them. Give both the "

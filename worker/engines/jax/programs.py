@@ -41,9 +41,7 @@ class Program:
         )
         pruned, used = partial_eval.dce_jaxpr(whole, list(outputs))
         count = len(jaxpr.constvars)
-        consts = [
-            const for const, its in zip(closed.consts, used[:count], strict=True) if its
-        ]
+        consts = [const for const, its in zip(closed.consts, used[:count], strict=True) if its]
         return cls(pruned, consts, list(used[count:]))
 
     def __call__(self, *inputs: Any) -> list[Any]:

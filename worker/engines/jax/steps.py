@@ -224,7 +224,9 @@ class CompiledSteps:
     def predictions_spec(self) -> Any:
         """The spec of the outputs that `predict` gives."""
         outputs, *_ = jax.eval_shape(self._prediction, *self._samples()[:5])
-        return mapped(lambda each: ArraySpec((None, *each.shape[1:]), np.dtype(each.dtype)), outputs)
+        return mapped(
+            lambda each: ArraySpec((None, *each.shape[1:]), np.dtype(each.dtype)), outputs
+        )
 
     # ------------------------------------------------------------ checks
 
@@ -314,4 +316,3 @@ _TOO_LARGE = (
     "and the model computes with it: in a step of JAX integers have 32 bits, up to 2147483647. Map "
     "it to smaller numbers or to floats in feed_batch"
 )
-
