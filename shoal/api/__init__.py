@@ -28,11 +28,15 @@ def train(**arguments: Any) -> JobResult | Job:
 
     The model by value, instead of model_def:
 
-      model: a Keras model, or a function or class without arguments that gives one. Of a compiled
-          model, loss, optimizer and metrics are those it was compiled with.
+      model: a Keras model or a torch.nn.Module, or a function or class without arguments that
+          gives one. Of a compiled model, loss, optimizer and metrics are those it was compiled
+          with.
       loss, loss_weights: as in a module; also an object of Keras or its name.
       optimizer: an optimizer of Keras, its name, or a dict of these by table name; or a function
-          that gives one of these.
+          that gives one of these. For a torch.nn.Module, one of torch.optim, or a function of the
+          parameters that gives one.
+      training_step, scheduler: as in the module of a torch.nn.Module; training_step is in the
+          place of loss.
       feed, feed_batch: functions as in a module. Without one the model's inputs are the columns of
           their names.
       metrics: a list of metrics, a dict of them by name, or a function that gives such a dict.

@@ -67,7 +67,8 @@ def write_model(folder: Path, given: Mapping[str, Any]) -> None:
     defined += [name for name in VALUES if getattr(parts, name) is not None]
     measured = parts.metrics is not None or parts.metrics_of_compile is not None
     defined += ["eval_metrics_fn"] * measured
-    defined += ["callbacks"] * (parts.callbacks is not None)
+    for name in ("callbacks", "training_step", "scheduler"):
+        defined += [name] * (getattr(parts, name) is not None)
     lines = [f'{name} = _given["{name}"]\n' for name in defined]
     folder.joinpath(MODULE).write_text(_HEAD + "".join(lines))
 
@@ -172,11 +173,16 @@ def _with_compiled(model: Any, given: dict[str, Any]) -> tuple[dict[str, Any], A
 
 def _check(values: Mapping[str, Any]) -> None:
     """Raises UserError for an argument that is missing or of a wrong kind."""
+    module = isinstance(values["model"], GivenModule)
     for name in ("loss", "optimizer"):
         # A function may compile the model that it makes.
-        if values[name] is None and values["model"] is None:
-            raise UserError(f"{name} is missing: give the argument {name}, or a compiled model")
-    for name in ("feed", "feed_batch"):
+        if values[name] is None and (values["model"] is None or module):
+            if name == "loss" and values["training_step"] is not None:
+                continue
+            instead = "training_step" if name == "loss" else "a function of the parameters"
+            instead = instead if module else "a compiled model"
+            raise UserError(f"{name} is missing: give the argument {name}, or {instead}")
+    for name in ("feed", "feed_batch", "training_step", "scheduler"):
         if values[name] is not None and not callable(values[name]):
             raise UserError(f"{name} must be a function, not {_kind(values[name])}")
     optimizer = values["optimizer"]

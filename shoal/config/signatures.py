@@ -51,6 +51,8 @@ BY_VALUE: dict[str, tuple[str, Any]] = {
     "loss": ("Any", None),
     "loss_weights": ("Any", None),
     "optimizer": ("Any", None),
+    "training_step": ("Callable[..., Any] | None", None),
+    "scheduler": ("Callable[..., Any] | None", None),
     "feed": ("Callable[..., Any] | None", None),
     "feed_batch": ("Callable[..., Any] | None", None),
     "metrics": ("Any", None),

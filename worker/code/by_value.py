@@ -72,6 +72,8 @@ def load(folder: Path) -> dict[str, Any]:
         "eval_metrics_fn": _metrics(parts, loss),
         "callbacks": functions_of(callbacks=parts.callbacks)["callbacks"],
         "class_weight": parts.class_weight,
+        "training_step": parts.training_step,
+        "scheduler": parts.scheduler,
     }
 
 

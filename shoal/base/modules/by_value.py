@@ -82,6 +82,8 @@ class Parts:
     label: str | None
     custom_objects: dict[str, Any]
     class_weight: Any = None
+    training_step: Any = None
+    scheduler: Any = None
     sample_weight: str | None = None
 
 

@@ -68,6 +68,28 @@ def test_without_a_feed_all_columns_but_the_label_are_features(tmp_path):
     assert list(module.feed_batch(columns, "prediction", None)) == ["numbers"]
 
 
+def test_a_training_step_is_in_the_place_of_a_loss(tmp_path):
+    def step(model, features, labels):
+        return (model(features) - labels).square().mean()
+
+    def halved(optimizer):
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    module = loaded(
+        tmp_path, given(Doubled(), loss=None, training_step=step, scheduler=halved, label="clicked")
+    )
+    assert module.loss is None
+    assert module.scheduler.__name__ == "halved"
+    assert module.training_step(lambda x: x, torch.ones(2), torch.zeros(2)) == 1
+    for missing, message in (
+        ({"loss": None}, "^loss is missing: give the argument loss, or training_step$"),
+        ({"optimizer": None}, "^optimizer is missing: .* or a function of the parameters$"),
+        ({"scheduler": 3}, "^scheduler must be a function, not int$"),
+    ):
+        with pytest.raises(UserError, match=message):
+            write_model(tmp_path, given(Doubled(), **missing))
+
+
 def test_its_engine_is_torch():
     assert engine_of({"model": Doubled()}, "auto") == "torch"
     assert engine_of({"model": Doubled}, "torch") == "torch"
