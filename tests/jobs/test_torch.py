@@ -6,7 +6,6 @@ import pytest
 
 from shoal.model_zoo.criteo import prepare
 from tests.jobs.running import ZOO, RunningJob, arguments_of, completed, resume, run
-from tests.prepared import prepared_once
 
 torch = pytest.importorskip("torch")
 
@@ -74,14 +73,7 @@ def test_an_export_predicts_as_the_job_does(trained, clicks, tmp_path):
     _, folder = trained
     run(
         *("predict", tmp_path, "predicted"),
-        **{
-            "model_def": "clicks_torch.DLRM",
-            "engine": "torch",
-            "prediction_data": clicks / "validation.parquet",
-            "restore_from": folder / "out",
-            "output": tmp_path / "out",
-            "batch_size": 100,
-        },
+        model_def="clicks_torch.DLRM", engine="torch", prediction_data=clicks / "validation.parquet", restore_from=folder / "out", output=tmp_path / "out", batch_size=100,
     ).succeeded()
     predicted = pq.read_table(tmp_path / "out").sort_by("record")["prediction"].to_numpy()
     features = features_of(clicks / "validation.parquet")

@@ -46,6 +46,11 @@ def inputs_by_name(model: Any, features_spec: Any) -> dict[str, Any]:
     return {tensor.name: tensor for tensor in inputs}
 
 
+def is_number(dtype: str) -> bool:
+    """True for the name of a type of integers or floats."""
+    return dtype.startswith(("int", "uint", "float", "bfloat"))
+
+
 def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
     """The features whose values a cast to the model's inputs may change, of numbers."""
     specs = dict(named_leaves(features_spec))

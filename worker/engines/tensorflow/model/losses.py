@@ -10,10 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-<<<<<<< HEAD
-=======
-from shoal.errors import UserError
->>>>>>> main
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import summary
 from shoal.worker.code.of_keras import is_keras_own
