@@ -30,7 +30,9 @@ from shoal.config.model_params import params_of
 from shoal.errors import StorageAwayError, UserCodeError, UserError
 from shoal.worker.code.given_values import NAMES, functions_of, is_value
 from shoal.worker.code.kept_modules import KeptModules
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.code.params import with_params
+from shoal.worker.engines import engine_name
 
 logger = logging.getLogger(__name__)
 
@@ -160,17 +162,21 @@ class UserModule:
                 )
         return found
 
-    def build_model(self, kind: type = object, words: str = "") -> Any:
-        """Call custom_model(), or instantiate the model class.
+    @property
+    def model_name(self) -> str:
+        """The function or class that makes the model, as messages name it."""
+        return self.describe(getattr(self.custom_model, "__name__", "custom_model"))
 
-        kind, words: of models that the engine takes. Raises UserError if the result is none,
-        UserCodeError if it raises.
-        """
-        name = getattr(self.custom_model, "__name__", "custom_model")
-        with user_code(self.describe(name)):
-            model = self.custom_model()
-        if not isinstance(model, kind):
-            raise UserError(f"{self.describe(name)} returned {type(model).__name__}, not {words}")
+    def make_model(self) -> Any:
+        """Call custom_model(), or instantiate the class. Raises UserCodeError if it raises."""
+        with user_code(self.model_name):
+            return self.custom_model()
+
+    def build_model(self) -> Any:
+        """A model of Keras, as `make_model` gives it. Raises UserError if it is none."""
+        model = self.make_model()
+        if not is_of_keras(model, "Model"):
+            raise UserError(f"{self.model_name} returned {type(model).__name__}, not a keras.Model")
         return model
 
 
@@ -211,11 +217,25 @@ def load_module(
         *(find(name) for name in MODULE_FUNCTIONS),
         *(find(name) for name in OPTIONAL),
     )
+    _check_engine(found)
     values: dict[str, Any] = {name: getattr(module, name, None) for name in VALUES}
     with user_code(f"reading {path}"):
         values |= functions_of(**{name: getattr(found, name) for name in NAMES})
     found = replace(found, **values)
     return with_params(found, params_of(model_params))
+
+
+def _check_engine(module: UserModule) -> None:
+    """Raises UserError for a class of PyTorch's modules that another engine is to train."""
+    torch, kind = sys.modules.get("torch"), module.custom_model
+    if torch is None or engine_name() == "torch" or not isinstance(kind, type):
+        return
+    # With Keras on PyTorch, its models are modules, too.
+    if issubclass(kind, torch.nn.Module) and not kind.__mro__[1].__module__.startswith("keras."):
+        raise UserError(
+            f"{module.path}: {kind.__name__} is a torch.nn.Module, and the job computes with "
+            f"{engine_name()}: give --engine torch, or import torch in the module itself"
+        )
 
 
 def _import(path: Path, name: str, model_zoo: str, kept: KeptModules | None) -> ModuleType:

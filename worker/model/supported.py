@@ -139,9 +139,9 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
             f"the model takes; it gives {', '.join(given)}"
         )
     for tensor in inputs:
-        given: Any = features_spec.get(tensor.name)
+        feature: Any = features_spec.get(tensor.name)
         # Of features within others, only the outer ones are here.
-        if (spec := array_spec(given)) is None:
+        if (spec := array_spec(feature)) is None:
             continue
         if spec.is_text and tensor.dtype != "string":
             raise UserError(
