@@ -7,20 +7,34 @@ by its id. They must never change from one version of shoal to the next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
+from shoal.data.columns import ListColumn
+from shoal.native.ids import mix64
+from shoal.native.strings import string_ids
 from shoal.preprocessing.base import (
+    ON_TENSORFLOW,
+    Array,
+    Arrays,
     ElementwiseLayer,
     PreprocessingLayer,
+    as_array,
     as_tensor,
+    is_strings,
     positive_integer,
+    serializable,
     symbolic,
+    tf,
 )
+from shoal.preprocessing.lists import beside
+
+if TYPE_CHECKING:
+    import keras
 
 # The largest number of buckets that TensorFlow's string hash takes.
 _STRING_BUCKETS = 2**63 - 1
@@ -51,7 +65,18 @@ def hashed(values: Any, salt: int) -> Any:
     return mixed(tf.bitcast(bits, tf.uint64), salt)
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+def hashed_array(values: Array, salt: int) -> Array:
+    """`hashed` of an array [n]."""
+    if is_strings(values):
+        bits = string_ids(values)
+    elif values.dtype.kind in "iu":
+        bits = values.astype(np.int64)
+    else:
+        raise ValueError(f"strings or integers can be hashed, not {values.dtype.name}")
+    return mix64((bits.view(np.uint64) + np.uint64(salt * _GOLDEN & _MASK)).view(np.int64))
+
+
+@serializable
 class Hashing(ElementwiseLayer):
     """Strings or integers to int64 ids, by a hash that is the same everywhere.
 
@@ -78,12 +103,19 @@ class Hashing(ElementwiseLayer):
             return tf.bitcast(bits, tf.int64)
         return tf.cast(bits % _unsigned(self.num_bins), tf.int64)
 
+    def transform_array(self, values: Array) -> Array:
+        """The id of each value."""
+        bits = hashed_array(values, self.salt)
+        if self.num_bins is None:
+            return bits.view(np.int64)
+        return (bits % np.uint64(self.num_bins)).astype(np.int64)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "num_bins": self.num_bins, "salt": self.salt}
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class IndexLookup(ElementwiseLayer):
     """Tokens to their positions in a vocabulary.
 
@@ -114,6 +146,8 @@ class IndexLookup(ElementwiseLayer):
         # A tuple, as Keras would wrap a list to track its elements.
         self.vocabulary = tuple(tokens)
         self.token_type = "string" if isinstance(tokens[0], str) else "int64"
+        if not ON_TENSORFLOW:
+            return
         with tf.init_scope():
             # Anonymous: a dataset that uses the table may outlive this layer.
             self._table = tf.lookup.StaticHashTable(
@@ -131,18 +165,38 @@ class IndexLookup(ElementwiseLayer):
 
     def transform(self, values: Any) -> Any:
         """The index of each token."""
-        if (values.dtype == tf.string) != (self.token_type == "string"):
-            raise ValueError(
-                f"{self.name}: the vocabulary is of type {self.token_type}, "
-                f"the input of type {values.dtype.name}"
-            )
-        if self.token_type == "int64" and values.dtype != tf.int64:
-            if not values.dtype.is_integer or values.dtype == tf.uint64:
-                raise ValueError(f"{self.name}: integers are looked up, not {values.dtype.name}")
+        name = values.dtype.name
+        self._check(name, values.dtype.is_integer)
+        if name not in ("string", "int64"):
             values = tf.cast(values, tf.int64)
         found = self._table.lookup(values)
         unknown = hashed(values, 0) % _unsigned(self.num_oov_indices)
         return tf.where(found < 0, len(self.vocabulary) + tf.cast(unknown, tf.int64), found)
+
+    def transform_array(self, values: Array) -> Array:
+        """The index of each token."""
+        self._check(
+            "string" if is_strings(values) else values.dtype.name, values.dtype.kind in "iu"
+        )
+        keys = map(_key, values.tolist())
+        found = np.fromiter((self._places.get(key, -1) for key in keys), np.int64, len(values))
+        unknown = hashed_array(values, 0) % np.uint64(self.num_oov_indices)
+        return np.where(found < 0, len(self.vocabulary) + unknown.astype(np.int64), found)
+
+    @cached_property
+    def _places(self) -> dict[Any, int]:
+        """The position of each token."""
+        return {_key(token): place for place, token in enumerate(self.vocabulary)}
+
+    def _check(self, dtype: str, integers: bool) -> None:
+        """Raises ValueError for tokens of another type than the vocabulary's."""
+        if (dtype == "string") != (self.token_type == "string"):
+            raise ValueError(
+                f"{self.name}: the vocabulary is of type {self.token_type}, "
+                f"the input of type {dtype}"
+            )
+        if self.token_type == "int64" and (not integers or dtype == "uint64"):
+            raise ValueError(f"{self.name}: integers are looked up, not {dtype}")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, with the tokens in place of a file."""
@@ -152,6 +206,11 @@ class IndexLookup(ElementwiseLayer):
             "num_oov_indices": self.num_oov_indices,
             "token_type": self.token_type,
         }
+
+
+def _key(token: Any) -> Any:
+    """The same for str as for its bytes."""
+    return token.encode() if isinstance(token, str) else token
 
 
 def _tokens(vocabulary: Any, token_type: str | None) -> list[Any]:
@@ -199,7 +258,7 @@ def _integer(token: str, place: str) -> int:
         raise ValueError(f"{place}: {token!r} is not an integer") from None
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class ConcatenateWithOffset(PreprocessingLayer):
     """Ids of several columns side by side, each shifted into a range of its own.
 
@@ -248,6 +307,22 @@ class ConcatenateWithOffset(PreprocessingLayer):
         if True in kinds:
             return tf.sparse.concat(self.axis, shifted)
         return tf.concat(shifted, axis=self.axis)
+
+    def of_arrays(self, inputs: Any) -> Arrays:
+        """Join the shifted ids."""
+        self._check(inputs)
+        given = [each if isinstance(each, ListColumn) else as_array(each) for each in inputs]
+        return beside(
+            [self._shifted(i, each) for i, each in enumerate(given)], self.axis, self.name
+        )
+
+    def _shifted(self, position: int, ids: Arrays) -> Arrays:
+        if isinstance(ids, ListColumn):
+            return replace(ids, values=self._shifted(position, ids.values))
+        if ids.dtype.kind not in "iu":
+            name = "string" if is_strings(ids) else ids.dtype.name
+            raise ValueError(f"{self.name}: input {position} is {name}; ids are integers")
+        return ids.astype(np.int64) + self.offsets[position]
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Shape and dtype of the joined ids."""

@@ -10,13 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import keras
-import tensorflow as tf
+import numpy as np
 
-from shoal.preprocessing.base import ElementwiseLayer, positive_integer
+from shoal.preprocessing.base import Array, ElementwiseLayer, positive_integer, serializable, tf
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class Discretization(ElementwiseLayer):
     """Numbers to the index of their bin.
 
@@ -49,12 +48,16 @@ class Discretization(ElementwiseLayer):
         last = tf.constant(len(self.bin_boundaries), tf.int64)
         return tf.reshape(tf.where(tf.math.is_nan(flat), last, bins), tf.shape(numbers))
 
+    def transform_array(self, values: Array) -> Array:
+        """The bin of each number; NaN stands behind all numbers here too."""
+        return np.searchsorted(self.bin_boundaries, values.astype(np.float64), side="right")
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "bin_boundaries": list(self.bin_boundaries)}
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class LogRound(ElementwiseLayer):
     """Numbers to the nearest integer to their logarithm: for counts of any size.
 
@@ -80,12 +83,18 @@ class LogRound(ElementwiseLayer):
         bins = tf.round(tf.math.log(counted) / math.log(self.base))
         return tf.cast(tf.minimum(bins, float(self.num_bins - 1)), tf.int64)
 
+    def transform_array(self, values: Array) -> Array:
+        """The bin of each number."""
+        numbers = values.astype(np.float64)
+        bins = np.round(np.log(np.where(numbers > 1, numbers, 1.0)) / math.log(self.base))
+        return np.minimum(bins, float(self.num_bins - 1)).astype(np.int64)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "num_bins": self.num_bins, "base": self.base}
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class RoundIdentity(ElementwiseLayer):
     """Numbers to the nearest integer, which is the id.
 
@@ -113,6 +122,12 @@ class RoundIdentity(ElementwiseLayer):
         default = tf.fill(tf.shape(rounded), tf.constant(self.default_value, tf.float64))
         return tf.cast(tf.where(valid, rounded, default), tf.int64)
 
+    def transform_array(self, values: Array) -> Array:
+        """The id of each number."""
+        rounded = np.round(values.astype(np.float64))
+        valid = (rounded >= 0) & (rounded < self.num_bins)
+        return np.where(valid, rounded, self.default_value).astype(np.int64)
+
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {
@@ -122,7 +137,7 @@ class RoundIdentity(ElementwiseLayer):
         }
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class Normalizer(ElementwiseLayer):
     """(number - subtractor) / divisor, with constants that you give.
 
@@ -150,6 +165,11 @@ class Normalizer(ElementwiseLayer):
         """The number on the new scale."""
         scaled = (tf.cast(values, tf.float64) - self.subtractor) / self.divisor
         return tf.cast(scaled, self.result_dtype())
+
+    def transform_array(self, values: Array) -> Array:
+        """The number on the new scale."""
+        scaled = (values.astype(np.float64) - self.subtractor) / self.divisor
+        return scaled.astype(self.result_dtype())
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

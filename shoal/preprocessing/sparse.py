@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from shoal.bags import COMBINERS, look_up
-from shoal.preprocessing.base import as_tensor
+from shoal.bags import COMBINERS, ON_TENSORFLOW, look_up
+from shoal.errors import UserError
+from shoal.preprocessing.base import as_tensor, serializable, tf
 from shoal.preprocessing.text import ListLayer
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class ToSparse(ListLayer):
     """Lists as a sparse tensor: padded ones, ragged ones, or those that strings spell.
 
@@ -37,7 +37,14 @@ class ToSparse(ListLayer):
         places = tf.range(tf.size(values, tf.int64))[:, None]
         return tf.SparseTensor(places, values, tf.shape(values, tf.int64))
 
-    def _in_place(self, values: Any) -> tf.SparseTensor:
+    def of_arrays(self, inputs: Any) -> Any:  # noqa: ARG002
+        """Raises UserError: NumPy has no sparse arrays."""
+        raise UserError(
+            f"{self.name}: ToSparse gives tensors of tensors, with the engine tensorflow alone: "
+            "take ToRagged(...)(column).padded(n), and mask_zero=True in the model"
+        )
+
+    def _in_place(self, values: Any) -> Any:
         """The elements of a dense tensor that are no padding, where they stand."""
         if self.padding is None:
             raise ValueError(f"{self.name}: give padding, to drop it from dense lists")
@@ -53,7 +60,7 @@ class ToSparse(ListLayer):
         return keras.KerasTensor(shape, dtype=inputs.dtype, sparse=True)
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+@serializable
 class SparseEmbedding(keras.layers.Embedding):
     """A keras.layers.Embedding whose rows are combined to one for each list of ids.
 
@@ -95,9 +102,10 @@ class SparseEmbedding(keras.layers.Embedding):
 
     def call(self, ids: Any, weights: Any = None) -> Any:
         """One row for each list."""
-        if not ids.dtype.is_integer:
+        dtype = ids.dtype.name if ON_TENSORFLOW else keras.backend.standardize_dtype(ids.dtype)
+        if "int" not in dtype:
             raise ValueError(
-                f"{self.name}: ids are integers, not {ids.dtype.name}; make them of strings by "
+                f"{self.name}: ids are integers, not {dtype}; make them of strings by "
                 "Hashing or IndexLookup"
             )
         lookup = super().call

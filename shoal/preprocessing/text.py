@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
-import tensorflow as tf
 
+from shoal.data.columns import ListColumn
 from shoal.preprocessing.base import (
+    Array,
+    Arrays,
     ElementwiseLayer,
     PreprocessingLayer,
+    as_array,
     as_tensor,
-    elements_where,
+    is_strings,
+    serializable,
     symbolic,
+    tf,
 )
+from shoal.preprocessing.lists import elements_where, kept, split
+
+if TYPE_CHECKING:
+    import keras
 
 _NUMBERS = ("float32", "float64", "int32", "int64")
 
+_WHOLE = re.compile(rb"[-+]?\d+")
+_FRACTION = re.compile(rb"[-+]?((\d+\.?\d*|\.\d+)(e[-+]?\d+)?|inf|infinity|nan)", re.IGNORECASE)
+"""The numbers that TensorFlow reads; Python reads more, such as 1_000."""
 
-@keras.saving.register_keras_serializable(package="shoal")
+
+@serializable
 class ToNumber(ElementwiseLayer):
     """Strings to the numbers they spell.
 
     output_dtype: float32, float64, int32 or int64.
     default_value: the number of an empty or blank string.
 
-    Any other string that is not a number of that dtype raises InvalidArgumentError,
-    which shows it. Input: strings of any shape, dense, ragged or sparse; numbers are cast.
-    Output: output_dtype.
+    Any other string that is not a number of that dtype raises InvalidArgumentError, of an
+    array ValueError, which shows it. Input: strings of any shape, dense, ragged or sparse;
+    numbers are cast. Output: output_dtype.
     """
 
     def __init__(
@@ -66,6 +79,27 @@ class ToNumber(ElementwiseLayer):
         # Not by a cast, which would be of a float32.
         default = int(self.default_value) if dtype.is_integer else self.default_value
         return tf.where(blank, tf.constant(default, dtype), numbers)
+
+    def transform_array(self, values: Array) -> Array:
+        """The number of each string."""
+        if not is_strings(values):
+            return values.astype(self.output_dtype)
+        return np.array([self._read(each) for each in values], self.output_dtype)
+
+    def _read(self, text: Any) -> float:
+        """The number of a string. Raises ValueError if it is none of the dtype."""
+        stripped = (text.encode() if isinstance(text, str) else text).strip()
+        if not stripped:
+            return self.default_value
+        if not self.output_dtype.startswith("int"):
+            if _FRACTION.fullmatch(stripped):
+                return float(stripped)
+        elif _WHOLE.fullmatch(stripped):
+            number = int(stripped)
+            limits = np.iinfo(self.output_dtype)
+            if limits.min <= number <= limits.max:
+                return number
+        raise ValueError(f"{self.name}: {text!r} is no number of type {self.output_dtype}")
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -107,6 +141,30 @@ class ListLayer(PreprocessingLayer):
             raise ValueError(f"{self.name}: without a separator the input needs an axis")
         return values if self.padding is None else elements_where(self.no_padding, values)
 
+    def lists_of_arrays(self, values: Arrays) -> Arrays:
+        """`lists` of an array, or of the lists of a column."""
+        if self.separator is not None:
+            strings = _elements(values)
+            if not is_strings(strings):
+                raise ValueError(f"{self.name}: strings can be split, not {strings.dtype.name}")
+            values = split(values, self.separator)
+        elif isinstance(values, np.ndarray) and values.ndim == 0:
+            raise ValueError(f"{self.name}: without a separator the input needs an axis")
+        return values if self.padding is None else kept(self._not_padding, values)
+
+    def _not_padding(self, values: Array) -> Array:
+        strings = is_strings(values)
+        if isinstance(self.padding, str) != strings:
+            kind = "string" if strings else values.dtype.name
+            raise ValueError(f"{self.name}: padding={self.padding!r} is none of type {kind}")
+        if isinstance(self.padding, str):
+            either = (self.padding, self.padding.encode())
+            keep = [each not in either for each in values.ravel()]
+            return np.array(keep, bool).reshape(values.shape)
+        if self.padding != self.padding:
+            return ~np.isnan(values)
+        return np.asarray(values != self.padding)
+
     def no_padding(self, values: Any) -> Any:
         """Which elements of a dense tensor are none of the padding."""
         if self.padding != self.padding:  # NaN, which equals nothing
@@ -118,7 +176,11 @@ class ListLayer(PreprocessingLayer):
         return {**super().get_config(), "separator": self.separator, "padding": self.padding}
 
 
-@keras.saving.register_keras_serializable(package="shoal")
+def _elements(values: Arrays) -> Array:
+    return _elements(values.values) if isinstance(values, ListColumn) else values
+
+
+@serializable
 class ToRagged(ListLayer):
     """Lists without their padding, or the lists that strings spell; see ListLayer.
 
@@ -126,7 +188,8 @@ class ToRagged(ListLayer):
 
     Input: with a separator, strings of any shape; without, a tensor of any type with one
     axis or more. Output: a ragged tensor; for a single record in `feed` (one string, or
-    one axis) a vector. The elements keep their type: ToNumber makes numbers of strings.
+    one axis) a vector. Of arrays, a column of lists, which has `padded(n)` and `offsets`. The
+    elements keep their type: ToNumber makes numbers of strings.
     """
 
     def __init__(
@@ -142,6 +205,10 @@ class ToRagged(ListLayer):
     def call(self, inputs: Any) -> Any:
         """Split, then drop."""
         return self.lists(as_tensor(inputs))
+
+    def of_arrays(self, inputs: Any) -> Arrays:
+        """Split, then drop: a ListColumn, or a vector for one list."""
+        return self.lists_of_arrays(inputs if isinstance(inputs, ListColumn) else as_array(inputs))
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """Shape and dtype of the lists."""

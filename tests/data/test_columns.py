@@ -5,6 +5,8 @@ import decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.data import (
     ListColumn,
@@ -215,3 +217,67 @@ def test_what_a_custom_reader_may_not_yield_is_told(chunks, message):
     reader = custom(chunks)
     with pytest.raises(UserError, match=message):
         list(read_columns(reader, "memory", 0, len(chunks)))
+
+
+LISTS = st.lists(st.lists(st.integers(-5, 5), max_size=4), max_size=5)
+
+
+def list_column(lists):
+    values = np.array([x for each in lists for x in each], np.int64)
+    return ListColumn(values, np.array([len(each) for each in lists], np.int64))
+
+
+@given(LISTS, st.integers(0, 5), st.integers(-9, 9))
+def test_lists_are_padded_to_one_length(lists, n, value):
+    made = list_column(lists).padded(n, value)
+    assert made.shape == (len(lists), n)
+    assert made.dtype == np.int64
+    assert made.tolist() == [(each + [value] * n)[:n] for each in lists]
+
+
+@given(LISTS)
+def test_offsets_are_where_each_list_begins(lists):
+    column = list_column(lists)
+    assert len(column) == len(lists)
+    ends = [*column.offsets[1:], len(column.values)]
+    found = [column.values[a:b].tolist() for a, b in zip(column.offsets, ends, strict=bool(lists))]
+    assert found == lists
+
+
+def test_texts_are_padded_with_empty_ones_or_the_given():
+    column = as_columns(batch(s=[["a"], [], ["b", "c"]]))["s"]
+    assert column.padded(2).tolist() == [[b"a", b""], [b"", b""], [b"b", b"c"]]
+    assert column.padded(1, "ü").tolist() == [[b"a"], ["ü".encode()], [b"b"]]
+
+
+def test_lists_of_lists_are_padded_from_the_inside():
+    column = as_columns(batch(s=[[[1, 2], [3]], []]))["s"]
+    with pytest.raises(UserError, match="pad the inner ones first"):
+        column.padded(2)
+    inner = ListColumn(column.values.padded(2), column.row_lengths)
+    assert inner.padded(2).tolist() == [[[1, 2], [3, 0]], [[0, 0], [0, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "good"),
+    [
+        ("int64", 0.5, False),
+        ("int64", 2**63, False),
+        ("uint8", -1, False),
+        ("uint8", 255, True),
+        ("int64", "a", False),
+        ("bool", 1, True),
+        ("bool", 2, False),
+        ("float32", 0.1, True),
+        ("float32", float("nan"), True),
+        ("object", 3, False),
+        ("object", b"x", True),
+    ],
+)
+def test_a_padding_that_the_type_does_not_have_is_refused(kind, value, good):
+    column = ListColumn(np.empty(0, kind), np.zeros(2, np.int64))
+    if good:
+        assert column.padded(1, value).shape == (2, 1)
+        return
+    with pytest.raises(UserError, match=r"padded\(n, .*\) of a column of .*none of these"):
+        column.padded(1, value)

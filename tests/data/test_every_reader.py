@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+from shoal.config.groups.data_format import DataFormat
 from shoal.data import RecordIOWriter, open_reader
 from shoal.errors import UserError
 
@@ -161,6 +162,36 @@ def test_a_reader_that_is_narrowed_reads_no_other_columns(tmp_path, name):
     assert records(reader, 15, 33) == [
         {k: row[k] for k in ("price", "name")} for row in ROWS[15:33]
     ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"columns": ("name", "price")},
+        {"fill": (("price", "0.5"),), "masks": ("price",)},
+    ],
+    ids=["plain", "chosen", "shaped"],
+)
+@pytest.mark.parametrize(
+    "name", [name for name, (_, schema, _) in FORMATS.items() if schema == TYPED]
+)
+def test_a_reader_that_is_widened_reads_all_columns_again(tmp_path, name, options):
+    write, *_ = FORMATS[name]
+    write(tmp_path / name)
+    given = f"sqlite:///{tmp_path / name}#t" if name == "a.db" else str(tmp_path / name)
+    reader = open_reader(given, "--training-data", data_format=DataFormat(**options))
+    reader.widen()  # of what was never narrowed
+    names = reader.schema().names
+    first, expected = records(reader, 0, 3), records(reader, 15, 33)
+    assert [row.keys() for row in expected] == [dict.fromkeys(names).keys()] * 18
+    for some in ({names[-1]}, {"price"}, {"name"}):
+        reader.narrow({"name", *some})
+        reader.narrow(some)
+        assert records(reader, 0, 3) == [{k: row[k] for k in some} for row in first]
+        reader.widen()
+        assert reader.schema().names == names
+        assert records(reader, 15, 33) == expected
 
 
 @pytest.mark.parametrize("name", [name for name, (*_, words) in FORMATS.items() if words])

@@ -3,6 +3,7 @@
 import io
 
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -14,11 +15,13 @@ from shoal.errors import StorageAwayError, UnreadableError, UserCodeError, UserE
 from shoal.files import patience as files_patience
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import user_code
+from shoal.worker.engines.host.pipeline import HostPipeline
 from shoal.worker.engines.tensorflow.input.feed import InputPipeline
 from shoal.worker.input.modes import TRAINING
 from shoal.worker.loop import failure_of
 from shoal.worker.reports.progress import Progress
 from tests.worker.conftest import MODULE
+from tests.worker.engines.host.conftest import text_of
 from tests.worker.storage import patience
 
 COUNT = 4000
@@ -58,7 +61,15 @@ def quick(monkeypatch):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
-def test_every_record_comes_once_however_often_reading_fails(quick, module, ending):
+@pytest.mark.parametrize(
+    ("pipeline", "text"),
+    [
+        (InputPipeline, MODULE),
+        (HostPipeline, text_of('return columns["x"][:, None], columns["y"]')),
+    ],
+    ids=["tensorflow", "host"],
+)
+def test_every_record_comes_once_however_often_reading_fails(quick, module, ending, pipeline, text):
     table = pa.table({"x": list(range(COUNT)), "y": [2 * i for i in range(COUNT)]})
     sink = io.BytesIO()
     if ending == "csv":
@@ -73,9 +84,9 @@ def test_every_record_comes_once_however_often_reading_fails(quick, module, endi
     waiting = patience()
     reader = waiting.call(lambda: open_reader(f"flaky://{path}", "--training-data"))
     FlakyFile.reads = 0
-    loaded = module(MODULE)
+    loaded = module(text)
     made = waiting.call(
-        lambda: InputPipeline(reader, loaded, TRAINING, "--training-data", 64, patience=waiting),
+        lambda: pipeline(reader, loaded, TRAINING, "--training-data", 64, patience=waiting),
         reader.reopen,
     )
     (source,) = waiting.call(reader.sources, reader.reopen)
@@ -84,7 +95,7 @@ def test_every_record_comes_once_however_often_reading_fails(quick, module, endi
     for start in range(0, COUNT, 1000):
         records = pb.Range(source=source.name, start=start, end=start + 1000)
         for batch in made.batches(records):
-            seen += [int(value) for value in batch.features.numpy()[:, 0]]
+            seen += [int(value) for value in np.asarray(batch.features)[:, 0]]
     assert seen == list(range(COUNT))
     assert FlakyFile.reads > 4
 
