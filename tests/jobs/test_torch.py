@@ -71,10 +71,15 @@ def _columns(file):
 
 def test_an_export_predicts_as_the_job_does(trained, clicks, tmp_path):
     _, folder = trained
-    run(
-        *("predict", tmp_path, "predicted"),
-        model_def="clicks_torch.DLRM", engine="torch", prediction_data=clicks / "validation.parquet", restore_from=folder / "out", output=tmp_path / "out", batch_size=100,
-    ).succeeded()
+    fields = {
+        "model_def": "clicks_torch.DLRM",
+        "engine": "torch",
+        "prediction_data": clicks / "validation.parquet",
+        "restore_from": folder / "out",
+        "output": tmp_path / "out",
+        "batch_size": 100,
+    }
+    run("predict", tmp_path, "predicted", **fields).succeeded()
     predicted = pq.read_table(tmp_path / "out").sort_by("record")["prediction"].to_numpy()
     features = features_of(clicks / "validation.parquet")
     features["numbers"] = features["numbers"].float()

@@ -66,7 +66,8 @@ class EagerSteps:
         assert isinstance(built.state, FlatTensors)
         assert isinstance(built.ids, TracedIds)
         self._model = built.model
-        self._loss, self._training_loss = built.loss, built.training_loss
+        self._loss: Any = built.loss
+        self._training_loss = built.training_loss
         self._trainable, self._state = built.trainable, built.state
         self._parameters = [each.tensor for each in built.trainable.variables]
         self._ids = built.ids

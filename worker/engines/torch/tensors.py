@@ -12,14 +12,13 @@ from shoal.base.nested import mapped, named_leaves
 from shoal.errors import UserError
 from shoal.native.strings import string_ids
 
-_TAKEN = {np.dtype(np.float64): np.float32, np.dtype(np.uint64): np.int64}
-_TAKEN |= {np.dtype(np.uint32): np.int64, np.dtype(np.uint16): np.int32}
-"""Types of columns -> those of tensors. PyTorch's modules compute in float32 and take signed ids."""
+_TAKEN = {"float64": "float32", "uint64": "int64", "uint32": "int64", "uint16": "int32"}
+"""Types of columns -> those of tensors: modules compute in float32 and take signed ids."""
 
 
 def dtype_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type of the tensor that an array of a type becomes."""
-    return np.dtype(np.int64) if dtype.kind in "OSU" else np.dtype(_TAKEN.get(dtype, dtype))
+    return np.dtype(np.int64) if dtype.kind in "OSU" else np.dtype(_TAKEN.get(dtype.name, dtype))
 
 
 def tensor_of(array: npt.NDArray[Any], what: str = "values") -> torch.Tensor:
@@ -55,4 +54,5 @@ def tensors(nested: Any) -> Any:
 def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """A tensor as NumPy's array; bfloat16, which NumPy has not, as float32."""
     tensor = tensor.detach()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    array: npt.NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array

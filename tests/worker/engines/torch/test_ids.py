@@ -49,7 +49,10 @@ def looked_up(model, given):
 TAKEN = {
     "as they are": ("found = self.table(ids)", lambda ids: [ids]),
     "of another shape": ("found = self.table(ids[:, None].flatten(1))", lambda ids: [ids]),
-    "shifted by a buffer": ("found = self.table(ids + self.offsets)", lambda i: [i + [0, 1000, 2000]]),
+    "shifted by a buffer": (
+        "found = self.table(ids + self.offsets)",
+        lambda ids: [np.add(ids, [0, 1000, 2000])],
+    ),
     "computed": (
         "found = self.table((ids // 7) * 31 + torch.arange(3))",
         lambda ids: [(ids // 7) * 31 + np.arange(3)],
@@ -61,7 +64,7 @@ TAKEN = {
     "transposed": ("found = self.table(ids.t()).sum(0)", lambda ids: [ids.T]),
     "changed in place": (
         "ids = ids.clone()\nids[:, 0] += 5\nids.clamp_(min=0)\nfound = self.table(ids)",
-        lambda ids: [np.maximum(ids + [5, 0, 0], 0)],
+        lambda ids: [np.maximum(np.add(ids, [5, 0, 0]), 0)],
     ),
     "numbers of a shape": (
         "found = self.table(torch.arange(len(ids)) % self.linear.weight.shape[1])",
