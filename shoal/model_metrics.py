@@ -12,32 +12,40 @@ from typing import Any
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
+
+from shoal.bags import ON_TENSORFLOW
+from shoal.native.strings import string_ids
 
 Floats = npt.NDArray[np.float64]
+
+# JAX has no float64 unless a program asks for it.
+WIDE = "float32" if keras.backend.backend() == "jax" else "float64"
 
 KEPT = 5
 """Numbers that `GroupAUC` keeps of a record: two of its group, label, prediction, weight."""
 
 
 def _column(values: Any, what: str) -> Any:
-    """One float64 a record, of a tensor [batch] or [batch, 1]. Raises ValueError for others."""
-    values = tf.convert_to_tensor(values)
-    if values.shape.rank not in (1, 2) or (values.shape.rank == 2 and values.shape[-1] != 1):
+    """One number a record, of a tensor [batch] or [batch, 1]. Raises ValueError for others."""
+    values = keras.ops.convert_to_tensor(values)
+    # The rank of a tensor of TensorFlow may not be known.
+    rank = values.shape.rank if ON_TENSORFLOW else len(values.shape)
+    if rank not in (1, 2) or (rank == 2 and values.shape[-1] != 1):
         raise ValueError(
             f"{what} have the shape {values.shape}: this metric needs one number a record, "
             "[batch] or [batch, 1]"
         )
-    return tf.reshape(tf.cast(values, tf.float64), [-1])
+    return keras.ops.reshape(keras.ops.cast(values, WIDE), [-1])
 
 
 def _columns(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Labels, predictions and weights, float64 [batch]."""
+    """Labels, predictions and weights, [batch]."""
     labels, predictions = _column(y_true, "labels"), _column(y_pred, "predictions")
-    if not labels.shape.is_compatible_with(predictions.shape):
-        raise ValueError(f"{labels.shape[0]} labels came with {predictions.shape[0]} predictions")
+    sizes = labels.shape[0], predictions.shape[0]
+    if None not in sizes and sizes[0] != sizes[1]:
+        raise ValueError(f"{sizes[0]} labels came with {sizes[1]} predictions")
     if sample_weight is None:
-        return labels, predictions, tf.ones_like(labels)
+        return labels, predictions, keras.ops.ones_like(labels)
     return labels, predictions, _column(sample_weight, "sample weights")
 
 
@@ -47,16 +55,16 @@ class _Ratio(keras.metrics.Metric):
     def __init__(self, name: str, dtype: Any = None) -> None:
         super().__init__(name=name, dtype=dtype)
         # Sums of many records: float32 would lose the last ones.
-        self._above = self.add_variable((), "zeros", dtype="float64", name="above")
-        self._below = self.add_variable((), "zeros", dtype="float64", name="below")
+        self._above = self.add_variable((), "zeros", dtype=WIDE, name="above")
+        self._below = self.add_variable((), "zeros", dtype=WIDE, name="below")
 
     def _add(self, above: Any, below: Any) -> None:
-        self._above.assign_add(tf.reduce_sum(above))
-        self._below.assign_add(tf.reduce_sum(below))
+        self._above.assign_add(keras.ops.sum(above))
+        self._below.assign_add(keras.ops.sum(below))
 
     def result(self) -> Any:
-        """The metric of all that was added, a float64 scalar."""
-        return tf.where(self._below != 0, self._above / self._below, math.nan)
+        """The metric of all that was added, a scalar: float64, on JAX float32."""
+        return keras.ops.where(self._below != 0, self._above / self._below, math.nan)
 
 
 @keras.saving.register_keras_serializable(package="shoal")
@@ -94,10 +102,10 @@ class LogLoss(_Ratio):
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         """Add a batch. Raises ValueError for more than one number a record."""
         labels, predictions, weights = _columns(y_true, y_pred, sample_weight)
-        predictions = tf.where(tf.math.is_finite(predictions), predictions, math.nan)
+        predictions = keras.ops.where(keras.ops.isfinite(predictions), predictions, math.nan)
         # 1 - epsilon may be 1: each of the two is kept away from 0 by itself.
         one, other = (
-            tf.math.log(tf.clip_by_value(each, self.epsilon, 1 - self.epsilon))
+            keras.ops.log(keras.ops.clip(each, self.epsilon, 1 - self.epsilon))
             for each in (predictions, 1 - predictions)
         )
         losses = -labels * one - (1 - labels) * other
@@ -150,7 +158,8 @@ class GroupAUC(keras.metrics.Metric):
             )
         columns = _columns(y_true, y_pred, sample_weight)
         high, low = _halves(groups, self.by)
-        self._pieces.append(np.stack([high, low, *(each.numpy() for each in columns)], axis=1))
+        numbers = map(keras.ops.convert_to_numpy, columns)
+        self._pieces.append(np.stack([high, low, *numbers], axis=1, dtype=np.float64))
 
     @property
     def records(self) -> Floats:
@@ -201,13 +210,14 @@ class GroupAUC(keras.metrics.Metric):
 
 def _halves(groups: Any, by: str) -> tuple[Floats, Floats]:
     """The upper and the lower 32 bits of each group, which float64 holds exactly."""
-    groups = tf.reshape(tf.convert_to_tensor(groups), [-1])
-    if groups.dtype == tf.string:
-        groups = tf.strings.to_hash_bucket_fast(groups, 2**63 - 1)
-    if not groups.dtype.is_integer:
+    is_tensor = keras.ops.is_tensor(groups)
+    values = np.asarray(keras.ops.convert_to_numpy(groups) if is_tensor else groups).reshape(-1)
+    if values.dtype.kind in "OSUT":
+        values = string_ids(values)
+    if values.dtype.kind not in "iu":
         raise ValueError(
-            f"GroupAUC(by={by!r}): {by!r} has {groups.dtype.name} values; groups are integers or "
+            f"GroupAUC(by={by!r}): {by!r} has {values.dtype.name} values; groups are integers or "
             "strings"
         )
-    numbers = tf.cast(groups, tf.int64).numpy()
+    numbers = values.astype(np.int64)
     return (numbers >> 32).astype(np.float64), (numbers & 0xFFFFFFFF).astype(np.float64)

@@ -1,6 +1,6 @@
 """Ids of any form as a flat list for a lookup, and its rows put back into that form.
 
-Owns the combiners and masks, and the ids of strings. Where rows come from is the lookup's affair
+Owns the combiners and masks. Where rows come from is the lookup's affair
 (layers/embedding.py). What computes them is chosen by Keras's backend:
 
 tensorflow     dense, ragged and sparse ids, and strings
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import keras
 
-from shoal.native.strings import string_ids as integers_of
-
 COMBINERS = ("sum", "mean", "sqrtn")
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
@@ -22,4 +20,4 @@ if ON_TENSORFLOW:
 else:
     from shoal.bags.padded import integers, look_up
 
-__all__ = ["COMBINERS", "ON_TENSORFLOW", "integers", "integers_of", "look_up"]
+__all__ = ["COMBINERS", "ON_TENSORFLOW", "integers", "look_up"]

@@ -6,18 +6,16 @@ engine. The transformations themselves are in ids.py, numbers.py and text.py.
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.feeding import gives_arrays
 from shoal.data.columns import ListColumn
 from shoal.errors import UserError
 
@@ -59,18 +57,6 @@ else:
 
 tf: Any = importlib.import_module("tensorflow") if ON_TENSORFLOW else None
 
-_arrays: contextvars.ContextVar[bool] = contextvars.ContextVar("arrays", default=not ON_TENSORFLOW)
-
-
-@contextmanager
-def giving_arrays() -> Iterator[None]:
-    """Let layers give arrays for arrays in the body, as they do wherever TensorFlow is not used."""
-    token = _arrays.set(True)
-    try:
-        yield
-    finally:
-        _arrays.reset(token)
-
 
 def _is_tensor(given: Any) -> bool:
     """True for a tensor of any framework, symbolic ones too."""
@@ -99,7 +85,7 @@ class PreprocessingLayer(Layer):
         Raises UserError for tensors where TensorFlow is not used.
         """
         tensors = any(map(_is_tensor, inputs if isinstance(inputs, list | tuple) else [inputs]))
-        if _arrays.get() and not tensors:
+        if not tensors and (gives_arrays() or not ON_TENSORFLOW):
             # Numbers that do not fit, and NaN, become what TensorFlow makes of them.
             with np.errstate(all="ignore"):
                 return self.of_arrays(inputs)

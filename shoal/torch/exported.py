@@ -10,7 +10,6 @@ import copy
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -104,9 +103,7 @@ def _sorted(module: Embedding, rows: Rows) -> SortedEmbedding:
     return made
 
 
-def load(
-    folder: str | os.PathLike[str], model: torch.nn.Module | None = None
-) -> torch.nn.Module:
+def load(folder: str | os.PathLike[str], model: torch.nn.Module | None = None) -> torch.nn.Module:
     """The model of an export, as plain PyTorch in evaluation mode.
 
     folder: what --output named. model: an object of the user's module; each of its shoal.torch

@@ -31,8 +31,10 @@ _DRAWING = (aten.normal_.default, aten.uniform_.default)
 
 _FILLING = (aten.zero_.default, aten.fill_.Scalar)
 
-_MOVING = (aten.mul_.Scalar, aten.mul_.Tensor, aten.add_.Scalar, aten.add_.Tensor)
-_MOVING += (aten.div_.Scalar, aten.div_.Tensor, aten.sub_.Scalar, aten.sub_.Tensor)
+_MOVING = (
+    *(aten.mul_.Scalar, aten.mul_.Tensor, aten.add_.Scalar, aten.add_.Tensor),
+    *(aten.div_.Scalar, aten.div_.Tensor, aten.sub_.Scalar, aten.sub_.Tensor),
+)
 """Operations with a number on what was drawn."""
 
 
@@ -71,9 +73,7 @@ class Recorded(torch.Tensor):
         return made
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """`.data` and detach() are the weight itself; all else as without this class."""
         if func in _ITSELF:
             return args[0]
@@ -81,9 +81,7 @@ class Recorded(torch.Tensor):
             return super().__torch_function__(func, types, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note what fills the weight. Raises UserError for any other operation."""
         del types
         mine = args[0] if args else None

@@ -45,3 +45,10 @@ def test_a_backend_computes_what_tensorflow_does(on_tensorflow, elsewhere):
 
 def test_no_backend_loads_tensorflow(elsewhere):
     assert "tensorflow" not in elsewhere["loaded"]
+
+
+def test_a_layer_of_preprocessing_is_refused_in_a_model(elsewhere):
+    assert len(elsewhere["refused"]) == 2
+    for name, told in zip(("hash", "scale"), elsewhere["refused"], strict=True):
+        assert f"{name!r} was given a tensor" in told
+        assert "call it in feed_batch, on arrays of NumPy" in told

@@ -10,6 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.base.feeding import giving_arrays
 from shoal.data.columns import ListColumn
 from shoal.errors import UserError
 from shoal.preprocessing import (
@@ -25,7 +26,6 @@ from shoal.preprocessing import (
     ToSparse,
     string_ids,
 )
-from shoal.preprocessing.base import giving_arrays
 from tests.examples import examples
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.base.feeding import giving_arrays
 from shoal.retrieval import FactorizedTopK, corpus_share, in_batch_softmax
 from tests.examples import examples
 
@@ -46,6 +47,10 @@ def test_the_corpus_is_cut_into_rows_for_a_batch(size, batch):
     flat = share.ravel().tolist()
     assert flat[:size] == list(range(size))
     assert set(flat[size:]) <= {-1}
+    with giving_arrays():
+        of_arrays = corpus_share(np.arange(size), batch)
+    assert isinstance(of_arrays, np.ndarray)
+    np.testing.assert_array_equal(of_arrays, share)
 
 
 def add(metric, start, end):

@@ -4,7 +4,7 @@
     feed_batch.py  the user's function, called with columns
     taken.py       the columns as it gets them, and which ones it takes
     given.py       what it gives, as arrays of one spec
-    vectors.py     rows as vectors of ids, and gradients of vectors as those of rows
+    vectors.py     rows to the vectors of ids, and gradients back
 
 Imports no framework.
 """

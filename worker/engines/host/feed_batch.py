@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from shoal.base.feeding import giving_arrays
 from shoal.base.nested import leaves
 from shoal.data.columns import records_in
 from shoal.errors import UserCodeError, UserError
@@ -22,6 +23,7 @@ from shoal.worker.engines.host.given import (
 )
 from shoal.worker.engines.host.taken import TakenColumns, UnreadColumnError
 from shoal.worker.input.elements import check_lengths, split, wrong_weights
+from shoal.worker.input.modes import PREDICTION
 from shoal.worker.input.records import Records
 
 Columns = dict[str, Any]
@@ -134,7 +136,7 @@ class FeedBatch:
     ) -> Parts:
         """The parts that the function gives for some columns: arrays, one element a record."""
         try:
-            with user_code(what):
+            with user_code(what), giving_arrays():
                 element = self._function(given, self._mode, self._metadata)
         except (UserError, UserCodeError):
             if not given.unread:
@@ -142,7 +144,10 @@ class FeedBatch:
         if given.unread:
             raise UnreadColumnError(given.unread)
         parts = split(element, self._mode, self._name)
-        made = [each.arrays(part) for each, part in zip(self._parts, parts, strict=True)]
+        if self._mode == PREDICTION:
+            made = [self._parts[0].arrays(parts[0]), None, None]
+        else:
+            made = [each.arrays(part) for each, part in zip(self._parts, parts, strict=True)]
         features, labels, weights = made
         self._parts[0].check_lengths(features, first, records, source)
         others = {"labels": lengths(labels), "weights": lengths(weights)}

@@ -34,10 +34,10 @@ class Given:
         self._part = part
 
     def arrays(self, nested: Any) -> Any:
-        """The arrays, nested as given: contiguous, writable, of native bytes; texts are bytes.
+        """The arrays, nested as given, of native bytes; texts are objects of bytes.
 
         A list with arrays in it is a nest, as a dict is; any other list is an array. None stays
-        where it stands in labels and weights. Raises UserError for what is no array.
+        where it stands in weights. Raises UserError for what is no array.
         """
         return self._arrays(nested, "")
 
@@ -52,7 +52,7 @@ class Given:
             return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
         if isinstance(value, list) and any(map(_is_array, value)):
             return [within(position, each) for position, each in enumerate(value)]
-        if value is None and self._part != FEATURES:
+        if value is None and self._part == WEIGHTS:
             return None
         return self._array(value, path)
 
@@ -83,7 +83,7 @@ class Given:
             array = self._texts(array, what)
         elif not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        return np.require(array, requirements=("C", "W"))
+        return array
 
     def _texts(self, array: Array, what: str) -> Array:
         values = array.ravel().tolist()

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from shoal.base.nested import mapped
 from shoal.config.groups.event_time import EventTime
 from shoal.data.columns import records_in
@@ -17,6 +19,7 @@ from shoal.data.pieces import part as part_of
 from shoal.data.reader import DataReader
 from shoal.errors import UserCodeError, UserError
 from shoal.files.patience import Patience
+from shoal.native.arrays import aligned_empty
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attribute, part
 from shoal.worker.code.module import UserModule
@@ -54,8 +57,9 @@ class HostPipeline:
     ) -> None:
         """Other arguments: as of the Protocol.
 
-        arrays: makes the engine's array of one of NumPy's, which is contiguous, writable and, for
-          texts, of bytes as objects. Runs in the thread that reads; may keep the memory.
+        arrays: makes the engine's of nested arrays, which are contiguous, writable, aligned and
+          nobody else's; texts are bytes as objects, and what is not given None. Runs in the
+          thread that reads.
 
         Raises UserError for a module without feed_batch, for columns that there are not and for
         what feed_batch must not give; UserCodeError if it raises for each of the first records.
@@ -158,7 +162,7 @@ class HostPipeline:
         with self._records.doing(f"{self._feed}, for a minibatch", source, first, end):
             try:
                 parts = self._feed_batch(columns, what, source, first)
-                return [mapped(self._of_engine, each) for each in parts]
+                return [self._arrays(mapped(_own, each)) for each in parts]
             except (UserError, UserCodeError) as error:
                 self._raise_at_record(columns, run, made_of)
                 attribute(error, made_of)
@@ -178,3 +182,12 @@ class HostPipeline:
             except (UserError, UserCodeError) as error:
                 attribute(error, part(made_of, offset, 1))
                 raise
+
+
+def _own(array: Any) -> Any:
+    """A copy of an array: the function may go on writing to it, for the next minibatch."""
+    if array is None or array.dtype.kind == "O":
+        return None if array is None else array.copy()
+    own = aligned_empty(array.shape, array.dtype)
+    np.copyto(own, array)
+    return own

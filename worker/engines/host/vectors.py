@@ -30,7 +30,10 @@ def gathered(
 
 
 def summed(
-    gradients: Sequence[Float32 | None], ids: Sequence[TableIds], calls: Sequence[int], dims: Sequence[int]
+    gradients: Sequence[Float32 | None],
+    ids: Sequence[TableIds],
+    calls: Sequence[int],
+    dims: Sequence[int],
 ) -> list[Float32]:
     """The gradients of each table's rows, float32 [unique, dim].
 
@@ -67,7 +70,9 @@ def clipped(
     if limit := limits.get("clipvalue"):
         return [None if each is None else np.clip(each, -limit, limit) for each in gradients]
     if limit := limits.get("clipnorm"):
-        return [None if each is None else _by_norm(each, _norm([each]), limit) for each in gradients]
+        return [
+            None if each is None else _by_norm(each, _norm([each]), limit) for each in gradients
+        ]
     if limit := limits.get("global_clipnorm"):
         norm = _norm([each for each in gradients if each is not None])
         return [None if each is None else _by_norm(each, norm, limit) for each in gradients]

@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from shoal.worker.engines.engine import Engine
-from shoal.worker.engines.tensorflow.input.feed import InputPipeline
+from shoal.worker.engines.tensorflow.input.numpy_feed import pipeline
 from shoal.worker.engines.tensorflow.model.clipping import clipped
 from shoal.worker.engines.tensorflow.model.evaluation import Evaluator
 from shoal.worker.engines.tensorflow.model.flat import FlatVariables
@@ -34,7 +34,7 @@ class TensorFlow:
     check_optimizer = staticmethod(optimizers_of)
     any_optimizer = keras.optimizers.SGD
     check_features = staticmethod(check_features)
-    pipeline = InputPipeline
+    pipeline = staticmethod(pipeline)
     ids = IdTrace
     recording = RecordLookup
     dense = FlatVariables

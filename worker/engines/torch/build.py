@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shoal.base.nested import mapped
 from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
 from shoal.errors import UserError
@@ -55,7 +54,9 @@ def build_module(
         model = module.build_model(torch.nn.Module, "a torch.nn.Module")
     module = _with_loss(module)
     if features_spec is None:
-        raise UserError(f"the model of {file} does not say what its inputs are: give --training-data")
+        raise UserError(
+            f"the model of {file} does not say what its inputs are: give --training-data"
+        )
     check_module(model, file)
     embeddings = named_tables(model, settle(model, file))
     trainable, state = FlatTensors(trained(model)), FlatTensors(kept(model))
@@ -74,7 +75,9 @@ def build_module(
     optimizers.choose(ids.tables, dense=bool(trainable.variables), frozen=ids.frozen)
     if worker or incarnation:
         # Numbers of its own for each start of each worker, now that weights are made.
-        seed_all(int(np.random.SeedSequence([config.seed, worker, incarnation]).generate_state(1)[0]))
+        seed_all(
+            int(np.random.SeedSequence([config.seed, worker, incarnation]).generate_state(1)[0])
+        )
     return BuiltModel(
         model=model,
         module=module,

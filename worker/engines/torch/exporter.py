@@ -150,9 +150,7 @@ class TorchExporter:
 
 def _free_sizes(spec: ArraySpec) -> dict[int, Any]:
     """The axes of any size: that of records, and those whose size varies."""
-    return {
-        axis: torch.export.Dim.DYNAMIC for axis, size in enumerate(spec.shape) if size is None
-    }
+    return {axis: torch.export.Dim.DYNAMIC for axis, size in enumerate(spec.shape) if size is None}
 
 
 def _whole(weight: ServedWeight, table: ExportedTable) -> torch.nn.Parameter:

@@ -108,9 +108,7 @@ class TorchRule:
         return list(dense), list(tables)
 
 
-def _spec_of(
-    optimizer: Any, what: str, parameters: Sequence[torch.Tensor]
-) -> OptimizerSpec:
+def _spec_of(optimizer: Any, what: str, parameters: Sequence[torch.Tensor]) -> OptimizerSpec:
     """The rule of an optimizer. Raises UserError for one that servers do not run."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UserError(

@@ -110,9 +110,7 @@ class ServedWeight(Recorded):
         return made
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Lookups give rows of the servers; all else is as of a `Recorded` weight."""
         if func is F.embedding:
             return _embedding(*args, **(kwargs or {}))

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from shoal.bags import integers_of
 from shoal.errors import UserError
 from shoal.files.storage import open_storage
+from shoal.native.strings import string_ids
 from shoal.worker.model.embeddings.given_weights import ROWS_PER_PIECE
 
 Int64 = npt.NDArray[np.int64]
@@ -81,8 +81,7 @@ class VectorFile:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            hashed: Int64 = integers_of(column.to_numpy(zero_copy_only=False).astype(object))
-            return hashed
+            return string_ids(column.to_numpy(zero_copy_only=False))
         if not pa.types.is_integer(column.type):
             raise UserError(
                 f"{self.where}, whose column id is {column.type}: ids are integers or texts"

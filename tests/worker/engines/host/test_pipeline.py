@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from shoal.base.nested import leaves, mapped
 from shoal.config.groups.event_time import EventTime
 from shoal.data.custom import open_custom_reader
 from shoal.data.opening import open_reader
 from shoal.errors import UserCodeError, UserError
+from shoal.preprocessing import Hashing
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributed
 from shoal.worker.engines.host.pipeline import HostPipeline
@@ -89,17 +91,18 @@ def test_columns_are_arrays_texts_bytes_and_lists_list_columns(pipeline, parquet
 def test_the_engine_makes_its_arrays_of_each_array(pipeline, numbers):
     seen = []
 
-    def arrays(array):
-        seen.append(array)
-        return "of the engine"
+    def arrays(nested):
+        seen.extend(leaves(nested))
+        return mapped(lambda array: array if array is None else "of the engine", nested)
 
-    body = 'return {"x": [columns["x"], columns["x"][::-1]]}, None, columns["y"][:, None].T[0]'
+    body = 'return {"x": [columns["x"], columns["x"][::-1]]}, columns["y"][:, None].T[0], None'
     made = pipeline(numbers, body, arrays=arrays)
     assert not seen
     (batch,) = made.batches(records(numbers, 0, 4))
     assert batch.features == {"x": ["of the engine"] * 2}
-    assert (batch.labels, batch.weights) == (None, "of the engine")
-    assert made.labels_spec is None
+    assert (batch.labels, batch.weights) == ("of the engine", None)
+    assert made.weights_spec is None
+    assert seen.pop() is None
     assert [each.tolist() for each in seen] == [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 4, 6]]
     assert all(each.flags.c_contiguous and each.flags.writeable for each in seen)
 
@@ -183,6 +186,17 @@ class BrokenReader:
             if record == self.at:
                 raise KeyError("broken shard")
             yield {"x": record, "y": record}
+
+
+def test_the_function_may_write_to_the_same_array_again(pipeline, numbers):
+    body = """
+    own = np.__dict__.setdefault("_own_of_the_test", np.empty(100, np.int64))
+    own = own[: len(columns["x"])]
+    own[:] = columns["x"]
+    return {"x": own}, columns["y"]
+    """
+    made = pipeline(numbers, body)
+    assert xs(list(made.batches(records(numbers, 0, 100)))) == list(range(100))
 
 
 @pytest.mark.parametrize("at", [0, 1500])
@@ -441,7 +455,11 @@ def test_columns_without_a_value_are_known(pipeline, parquet):
             "len(columns['x']) > 1 else columns['y']",
             "gives the type int64 as the labels, and text in another minibatch",
         ),
-        ("return columns['x'], columns['y'] if len(columns['x']) > 1 else None", "and None in ano"),
+        ("return columns['x'], None", "gives None as the labels, where it must give an array"),
+        (
+            "y = columns['y']; return columns['x'], y, y if len(y) > 1 else None",
+            "gives the weights in one minibatch, and None in another",
+        ),
     ],
 )
 def test_a_mistake_is_told(pipeline, parquet, body, message):
@@ -569,3 +587,24 @@ def test_ranges_may_be_read_one_after_another(pipeline, numbers):
     made = pipeline(numbers)
     assert xs(made.batches(records(numbers, 90, 100))) == list(range(90, 100))
     assert xs(made.batches(pb.Range(source=numbers, start=0, end=3))) == [0, 1, 2]
+
+
+def test_layers_of_preprocessing_give_arrays_for_the_columns(pipeline, parquet):
+    path = parquet(user=["a", "b", "a"], tags=["x|y", "", "y"])
+    body = """
+    from shoal.preprocessing import Hashing, ToRagged
+    from shoal.retrieval import corpus_share
+    found = Hashing(10)(columns["user"]), corpus_share([5, 6], len(columns["user"]))
+    assert all(type(each) is np.ndarray for each in found)
+    tags = Hashing(10)(ToRagged("|")(columns["tags"]))
+    return {"user": found[0], "corpus": found[1], "tags": 1 + tags.padded(2, -1)}
+    """
+    made = pipeline(path, body, PREDICTION)
+    (batch,) = made.batches(records(path, 0, 3))
+    hashes = {text: int(Hashing(10)(np.array([text], object))[0]) for text in "abxy"}
+    assert batch.features["user"].tolist() == [hashes["a"], hashes["b"], hashes["a"]]
+    assert batch.features["tags"].tolist() == [
+        [1 + hashes["x"], 1 + hashes["y"]],
+        [0, 0],
+        [1 + hashes["y"], 0],
+    ]

@@ -1,7 +1,7 @@
 """Training and judging of two-tower models, which find a few candidates among many.
 
-Owns the loss over a batch's own candidates and a metric over the whole corpus, both plain
-TensorFlow and Keras, in a job or without one.
+Owns the loss over a batch's own candidates and a metric over the whole corpus, both of plain Keras,
+in a job or without one. What computes them is chosen by Keras's backend: tensorflow, or keras_ops.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-FAR = -1e9
-"""Added to a logit that is not to count."""
+from shoal.bags import ON_TENSORFLOW
+from shoal.base.feeding import gives_arrays
+from shoal.retrieval import keras_ops
+
+if ON_TENSORFLOW:
+    from shoal.retrieval.tensorflow import losses, share, update
+else:
+    from shoal.retrieval.keras_ops import losses, share, update
 
 
 def in_batch_softmax(
@@ -37,28 +42,18 @@ def in_batch_softmax(
 
     Returns float32 [batch], the cross-entropy of each row.
     """
-    logits = tf.matmul(queries, candidates, transpose_b=True) / temperature
-    if log_q is not None:
-        logits -= tf.cast(log_q, logits.dtype)[None, :]
-    own = tf.eye(tf.shape(logits)[0], dtype=tf.bool)
-    if ids is not None:
-        same = tf.equal(tf.reshape(ids, [-1, 1]), tf.reshape(ids, [1, -1]))
-        logits += tf.cast(same & ~own, logits.dtype) * FAR
-    labels = tf.range(tf.shape(logits)[0])
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return losses(queries, candidates, ids, log_q, temperature)
 
 
 def corpus_share(ids: Any, batch: Any, padding: int = -1) -> Any:
     """The whole corpus cut into a row for each record of a batch, for `FactorizedTopK`.
 
-    ids: int64 [n], all candidates. batch: how many records there are, a number or a scalar
-    tensor. Returns int64 [batch, ceil(n / batch)], filled up with `padding`.
+    ids: int64 [n], all candidates. batch: how many records there are, a number or, with
+    TensorFlow, a scalar tensor. Returns int64 [batch, ceil(n / batch)], filled up with `padding`:
+    a tensor of TensorFlow; with Keras's other backends, and in a feed_batch of NumPy's arrays, an
+    array.
     """
-    ids = tf.convert_to_tensor(ids, tf.int64)
-    batch = tf.cast(batch, tf.int32)
-    columns = -(-tf.size(ids) // batch)
-    missing = columns * batch - tf.size(ids)
-    return tf.reshape(tf.pad(ids, [[0, missing]], constant_values=padding), [batch, columns])
+    return (keras_ops.share if gives_arrays() else share)(ids, batch, padding)
 
 
 class FactorizedTopK(keras.metrics.Metric):
@@ -108,29 +103,11 @@ class FactorizedTopK(keras.metrics.Metric):
             for name in names:
                 if not isinstance(given, Mapping) or name not in given:
                     raise ValueError(f"{self.name} needs the {what} {name!r}, which is not there")
-        vectors = tf.convert_to_tensor(predictions[corpus])
-        vectors = tf.reshape(vectors, [-1, tf.shape(vectors)[-1]])
-        ids = tf.reshape(labels["corpus"], [1, -1])
-        own = tf.reshape(tf.cast(labels["candidate"], ids.dtype), [-1, 1])
-        # Of one product: another order of additions would decide what is a tie.
-        both = tf.concat([vectors, tf.cast(predictions[candidate], vectors.dtype)], axis=0)
-        scores = tf.matmul(predictions[query], both, transpose_b=True)
-        scores, owns = scores[:, : tf.size(ids)], scores[:, tf.size(ids) :]
-        score = tf.linalg.diag_part(owns)[:, None]
-        others = tf.not_equal(ids, self.padding) & tf.not_equal(ids, own)
-        # Not ~(scores < score): TensorFlow makes that >= in a graph, which NaN is not.
-        better = others & ((scores >= score) | tf.math.is_nan(scores))
-        rank = tf.reduce_sum(tf.cast(better, tf.float32), axis=1)
-        rank = tf.where(tf.math.is_finite(score[:, 0]), rank, math.nan)
-        within = rank[:, None] < tf.constant([float(k) for k in self.ks])
-        hits = tf.where(tf.math.is_nan(rank)[:, None], math.nan, tf.cast(within, tf.float32))
-        self.hits.assign_add(tf.reduce_sum(hits, axis=0))
-        self.reciprocal.assign_add(tf.reduce_sum(1 / (rank + 1)))
-        self.count.assign_add(tf.cast(tf.size(rank), tf.float32))
+        update(self, labels, predictions[query], predictions[candidate], predictions[corpus])
 
     def result(self) -> dict[str, Any]:
         """`recall_at_k` for each k, and `mrr`; not a number before any record."""
-        count = tf.where(self.count > 0, self.count, math.nan)
+        count = keras.ops.where(self.count > 0, self.count.value, math.nan)
         recalls = {f"recall_at_{k}": self.hits[i] / count for i, k in enumerate(self.ks)}
         return {**recalls, "mrr": self.reciprocal / count}
 
