@@ -139,9 +139,9 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
             f"the model takes; it gives {', '.join(given)}"
         )
     for tensor in inputs:
-        given: Any = features_spec.get(tensor.name)
+        feature: Any = features_spec.get(tensor.name)
         # Of features within others, only the outer ones are here.
-        if (spec := array_spec(given)) is None:
+        if (spec := array_spec(feature)) is None:
             continue
         if spec.is_text and tensor.dtype != "string":
             raise UserError(
@@ -159,7 +159,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
                 f"in feed, or declare the input as keras.Input({size}, name={tensor.name!r}) for "
                 "layers that take lists"
             )
-        if hasattr(given, "ragged_rank") and _is_fixed(tensor.shape, spec.shape):
+        if hasattr(feature, "ragged_rank") and _is_fixed(tensor.shape, spec.shape):
             raise UserError(
                 f"{feed} gives lists of several lengths as feature {tensor.name!r}, but the "
                 f"model's input takes the shape {tuple(tensor.shape)}: make them of one length in "
