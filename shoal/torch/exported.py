@@ -10,7 +10,6 @@ import copy
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 

@@ -31,8 +31,10 @@ _DRAWING = (aten.normal_.default, aten.uniform_.default)
 
 _FILLING = (aten.zero_.default, aten.fill_.Scalar)
 
-_MOVING = (aten.mul_.Scalar, aten.mul_.Tensor, aten.add_.Scalar, aten.add_.Tensor)
-_MOVING += (aten.div_.Scalar, aten.div_.Tensor, aten.sub_.Scalar, aten.sub_.Tensor)
+_MOVING = (
+    *(aten.mul_.Scalar, aten.mul_.Tensor, aten.add_.Scalar, aten.add_.Tensor),
+    *(aten.div_.Scalar, aten.div_.Tensor, aten.sub_.Scalar, aten.sub_.Tensor),
+)
 """Operations with a number on what was drawn."""
 
 

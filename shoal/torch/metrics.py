@@ -36,7 +36,7 @@ class State:
 class Metric:
     """A metric whose states add up over batches and workers.
 
-    One of your own defines `update_state`, which adds to states that `add_state` made, and `result`.
+    One of your own defines `update_state`, which adds to states of `add_state`, and `result`.
 
     variables: the states.
     """

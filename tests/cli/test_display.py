@@ -310,7 +310,7 @@ def test_the_stages_have_one_order_and_a_sentence_names_the_bottleneck(tmp_path)
         "step 60%, push 20%, wait for push 10%"
     )
     assert stages_text(STAGES) == text
-    sentence = "most of the workers' time goes into the model's step in TensorFlow (60%)"
+    sentence = "most of the workers' time goes into the model's step (60%)"
     assert bottleneck(STAGES) == sentence
     slow = STAGES | {"feed": 9.0}
     assert bottleneck(slow) == "most of the workers' time goes into reading and feed (100%)"

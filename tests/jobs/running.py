@@ -10,6 +10,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from shoal.base.disk.job_folder import JobFolder
 from shoal.checkpoints.folders import Checkpoint, folder_name, numbers
 from shoal.checkpoints.formats.manifests import MANIFEST
@@ -45,6 +47,8 @@ kinds.IMPORTS["command"] = (
     "shoal.proto.channels.rpc",
 )
 kinds.LATER["command"] = ("shoal.checkpoints.found", "shoal.checkpoints.formats.schema")
+ENGINE = "ENGINE_OF_TESTS"
+"""The variable with the engine whose models in zoo/by_ENGINE/ are in the place of those in zoo/."""
 MODELS = {"export": "keras,savedmodel"}
 """What an export has besides tables and dense values, if nothing else is asked for."""
 IN_TERMINAL = """
@@ -64,6 +68,20 @@ def environment_of(**more):
         name if name.startswith("SHOAL_") else f"SHOAL_TEST_{name}": more[name] for name in more
     }
     return {**os.environ, "PYTHONPATH": path, **named}
+
+
+def by_engine(engine, fields, environment):
+    """The fields with the same model for another engine; skips the test if there is none."""
+    model = fields["model_def"]
+    path = ZOO / f"by_{engine}" / model.replace(".custom_model", ".py")
+    if fields.get("model_zoo", ZOO) != ZOO or not path.exists():
+        pytest.skip(f"there is no {model} for {engine}")
+    if {"SHUFFLE", "LEAVES"} & environment.keys():
+        pytest.skip("only feed() of TensorFlow changes the number or order of records")
+    changed = {"model_def": f"by_{engine}.{model}"}
+    if fields.get("export") == MODELS["export"]:
+        changed["export"] = "auto"
+    return fields | changed
 
 
 @dataclass(frozen=True)
@@ -154,6 +172,8 @@ class RunningJob:
         defaults = {"model_zoo": ZOO, "job_name": name, "job_dir": self.folder.path}
         if command == "train" and "output" in fields:
             defaults["export"] = "none"
+        if (engine := os.environ.get(ENGINE)) and "model_def" in fields:
+            fields = by_engine(engine, fields, environment or {})
         line = arguments_of(command, **(defaults | fields))
         environment = environment_of(**{"GATE": str(self.gate), **(environment or {})})
         self._outputs[0].touch()

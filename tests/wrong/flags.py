@@ -38,7 +38,8 @@ FLAGS = {
     "--model-params dim": "--model-params must be name=value,name=value, and 'dim' is not",
     "--model-params dim=3": "--model-params: no function of model.py has a parameter dim",
     "--model-params dim=3,dim=4": "--model-params has dim twice: give each name once",
-    "--export tflite": "--export must list keras, savedmodel, pt2 or state_dict, or be auto or none, not 'tflite'",
+    "--export tflite": "--export must list keras, savedmodel, pt2 or state_dict, or be auto or "
+    "none, not 'tflite'",
     "--output model.py": "--output: .*model.py is a file; a folder is expected",
     "--output .": "--output: the folder .* is not empty; choose another one",
     "--job-dir model.py": "--job-dir: .*model.py is a file; a folder is expected",

@@ -176,7 +176,7 @@ class Columns:
 
     def _features(self, columns: Mapping[str, Any], others: tuple[str | None, ...]) -> Any:
         if self._inputs is None:
-            return {name: each for name, each in columns.items() if name not in others}
+            return {name: columns[name] for name in columns if name not in others}
         names = self._names(columns)
         if isinstance(self._inputs, Mapping | list | tuple):
             # A dict, too, for inputs in a list: tf.data would make one tensor of a list.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,20 +17,51 @@ import keras
 from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.saving import saving_lib
+from keras.src.utils import rng_utils
 
 from shoal.worker.code.of_keras import is_keras_own
+
+try:
+    from keras.src.backend.common import masking
+except ImportError:  # of an older Keras, whose only engine is TensorFlow
+    masking = None
+
+
+def seed_all(seed: int) -> None:
+    """Seed Keras, Python and NumPy, and TensorFlow where it is Keras's backend.
+
+    keras.utils.set_random_seed would import TensorFlow for that wherever it is installed.
+    """
+    if backend.backend() == "tensorflow":
+        keras.utils.set_random_seed(seed)
+        return
+    with mock.patch.object(rng_utils, "tf", SimpleNamespace(available=False)):
+        keras.utils.set_random_seed(seed)
 
 
 def masks_of(tensors: Any) -> list[Any]:
     """The mask that Keras has noted on each tensor of a structure; None where there is none."""
-    return [getattr(each, "_keras_mask", None) for each in keras.tree.flatten(tensors)]
+    return [_mask_of(each) for each in keras.tree.flatten(tensors)]
 
 
 def note_masks(tensors: Any, masks: Sequence[Any]) -> None:
     """Note masks, as `masks_of` gave them, on other tensors of the same structure."""
     for each, mask in zip(keras.tree.flatten(tensors), masks, strict=True):
         if mask is not None:
-            each._keras_mask = mask
+            _note_mask(each, mask)
+
+
+def _mask_of(tensor: Any) -> Any:
+    # Arrays of NumPy and JAX have no attributes: later versions of Keras keep their masks beside.
+    found = getattr(tensor, "_keras_mask", None)
+    return found if found is not None or masking is None else masking.get_keras_mask(tensor)
+
+
+def _note_mask(tensor: Any, mask: Any) -> None:
+    if masking is None:
+        tensor._keras_mask = mask
+    else:
+        masking.set_keras_mask(tensor, mask)
 
 
 def all_layers(layer: Any) -> Iterator[Any]:

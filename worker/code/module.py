@@ -31,6 +31,7 @@ from shoal.errors import StorageAwayError, UserCodeError, UserError
 from shoal.worker.code.given_values import NAMES, functions_of, is_value
 from shoal.worker.code.kept_modules import KeptModules
 from shoal.worker.code.params import with_params
+from shoal.worker.engines import engine_name
 
 logger = logging.getLogger(__name__)
 
@@ -211,11 +212,25 @@ def load_module(
         *(find(name) for name in MODULE_FUNCTIONS),
         *(find(name) for name in OPTIONAL),
     )
+    _check_engine(found)
     values: dict[str, Any] = {name: getattr(module, name, None) for name in VALUES}
     with user_code(f"reading {path}"):
         values |= functions_of(**{name: getattr(found, name) for name in NAMES})
     found = replace(found, **values)
     return with_params(found, params_of(model_params))
+
+
+def _check_engine(module: UserModule) -> None:
+    """Raises UserError for a class of PyTorch's modules that another engine is to train."""
+    torch, kind = sys.modules.get("torch"), module.custom_model
+    if torch is None or engine_name() == "torch" or not isinstance(kind, type):
+        return
+    # With Keras on PyTorch, its models are modules, too.
+    if issubclass(kind, torch.nn.Module) and not kind.__mro__[1].__module__.startswith("keras."):
+        raise UserError(
+            f"{module.path}: {kind.__name__} is a torch.nn.Module, and the job computes with "
+            f"{engine_name()}: give --engine torch, or import torch in the module itself"
+        )
 
 
 def _import(path: Path, name: str, model_zoo: str, kept: KeptModules | None) -> ModuleType:

@@ -32,6 +32,7 @@ from shoal.native.initializers import InitializerSpec
 from shoal.native.optimizers import OptimizerSpec
 from shoal.native.values import DTYPES
 from shoal.proto import shoal_pb2 as pb
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.engines import check_backend, choose_engine_of, framework, import_framework
 from shoal.worker.servers.local import LocalServers, store_of
 
@@ -99,7 +100,6 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
     from shoal.worker.input.data import JobData
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.silent_mistakes import RECORDS, of_data
-    from shoal.worker.model.supported import rounded_features
     from shoal.worker.outputs.export import check
     from shoal.worker.outputs.export_check import try_export
     from shoal.worker.outputs.prediction import check_processor
@@ -140,7 +140,10 @@ def _inspect(config: JobConfig, module: Any, report: Report) -> None:
             servers.assign_rows(position, ids, rows)
     report.lines += _places(model, config)
     feed = module.describe(module.feed_name)
-    report.warnings += rounded_features(model.model, model.features_spec, feed)
+    if is_of_keras(model.model, "Model"):
+        from shoal.worker.model.supported import rounded_features
+
+        report.warnings += rounded_features(model.model, model.features_spec, feed)
     with report.noting():
         lacking = check(model, config)
         exporter = chosen_engine().exporter(model, config.export_kinds)
@@ -246,15 +249,14 @@ def _metrics(model: Any, batch: Any) -> str:
 
 def _try_batch(model: Any, module: Any, data: Any, report: Report) -> Any:
     """One training step and the metrics of one batch of the user's data; returns the batch."""
-    from shoal.worker.code.keras_internals import noting_crossentropies
-    from shoal.worker.model.silent_mistakes import of_loss
+    from shoal.worker.model.silent_mistakes import noting_losses, of_loss
 
     batch = None
 
     with report.noting():
         batch = _first_batch(module, data, "training")
         # The first step is traced; the second tells what a step takes.
-        with noting_crossentropies() as traced:
+        with noting_losses(model) as traced:
             model.compute(model.prepare(batch), 0)
         began = time.perf_counter()
         loss, push = model.compute(model.prepare(batch), 0)

@@ -10,26 +10,24 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.nested import named_leaves
 from shoal.data.shaped import MASK
 from shoal.errors import UserCodeError, UserError
-from shoal.worker.code.keras_internals import (
-    Crossentropy,
-    all_layers,
-    noting_crossentropies,
-    taken_features,
-)
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.engines import chosen_engine
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.embeddings.integers import leaves
 from shoal.worker.model.model import ServedModel
+
+if TYPE_CHECKING:
+    from shoal.worker.code.keras_internals import Crossentropy
 
 RECORDS = 10_000
 """Records that are looked at, at most."""
@@ -47,11 +45,24 @@ TIMES = (datetime(2000, 1, 1, tzinfo=UTC).timestamp(), datetime(2040, 1, 1, tzin
 """Between which whole numbers are taken for times, in seconds or a smaller unit."""
 
 
+def noting_losses(model: ServedModel) -> AbstractContextManager[Sequence[Crossentropy]]:
+    """A context that notes the crossentropies of Keras that are computed; none for other models."""
+    if not is_of_keras(model.model, "Model"):
+        return nullcontext(())
+    from shoal.worker.code.keras_internals import noting_crossentropies  # imports Keras
+
+    return noting_crossentropies()
+
+
 def of_loss(model: ServedModel, batch: Batch, traced: Sequence[Crossentropy]) -> list[str]:
     """List the mismatches of the loss with the labels or the model's output, each in a sentence.
 
-    traced: the crossentropies of the traced training step, as `noting_crossentropies` gives them.
+    traced: the crossentropies of the traced training step, as `noting_losses` gives them.
     """
+    if not is_of_keras(model.model, "Model"):
+        return []
+    from shoal.worker.code.keras_internals import all_layers  # imports Keras
+
     layers = [layer.name for layer in all_layers(model.model)]
     found = [
         f"{_by(made[1], layers)} is a {made[0]}, and the loss {each.name} has "
@@ -60,7 +71,7 @@ def of_loss(model: ServedModel, batch: Batch, traced: Sequence[Crossentropy]) ->
         if each.from_logits and (made := chosen_engine().activation(each.predictions)) is not None
     ]
     # A loss may be made for graphs alone, and has been trained in one.
-    with noting_crossentropies() as called, suppress(Exception):
+    with noting_losses(model) as called, suppress(Exception):
         # With the rows of training: others are all alike before it.
         predictions = model.predict_batch(batch.features, model.prepare(batch).inputs)
         model.loss(batch.labels, predictions, batch.weights)
@@ -113,9 +124,9 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
             for table, of_table in zip(model.tables, pulled.ids, strict=True):
                 for call, inverse in enumerate(of_table.inverses):
                     ids[table, call].append(of_table.unique[inverse])
-            taken = taken_features(model.model, batch.features)
+            taken = _taken(model.model, batch.features)
             for parts, structure in ((columns, taken), (labels, batch.labels)):
-                for name, leaf in leaves(structure):
+                for name, leaf in named_leaves(structure):
                     # Lists and sparse features are no arrays.
                     if hasattr(leaf, "__array__") and np.size(leaf) == batch.size:
                         parts[name].append(np.asarray(leaf).reshape(-1))
@@ -137,6 +148,15 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
     for (table, _), given in ids.items():
         found += _of_ids(table, np.concatenate(given), features, total / records)
     return list(dict.fromkeys(found))
+
+
+def _taken(model: Any, features: Any) -> Any:
+    """The features that a model takes of a batch."""
+    if not is_of_keras(model, "Model"):
+        return features
+    from shoal.worker.code.keras_internals import taken_features  # imports Keras
+
+    return taken_features(model, features)
 
 
 def _whole(parts: Mapping[str, list[Any]], records: int) -> Iterator[tuple[str, Any]]:

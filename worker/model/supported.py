@@ -20,6 +20,7 @@ from shoal.worker.code.keras_internals import (
 )
 from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.engines import chosen_engine
+from shoal.worker.input.spec import array_spec
 
 _UNNAMED = re.compile(r"keras_tensor(_\d+)?")
 """The names that Keras gives to inputs by itself."""
@@ -138,17 +139,18 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
             f"the model takes; it gives {', '.join(given)}"
         )
     for tensor in inputs:
-        spec: Any = features_spec.get(tensor.name)
+        feature: Any = features_spec.get(tensor.name)
         # Of features within others, only the outer ones are here.
-        if getattr(spec, "dtype", None) == "string" and tensor.dtype != "string":
+        if (spec := array_spec(feature)) is None:
+            continue
+        if spec.is_text and tensor.dtype != "string":
             raise UserError(
                 f"{feed} gives text as feature {tensor.name!r}, but the model's input takes "
                 f"{tensor.dtype}: convert it in feed. If the column should be numeric, look "
                 "for a value that is not a number"
             )
-        given_shape: Any = getattr(spec, "shape", None)
-        deeper = (getattr(given_shape, "rank", None) or 0) - len(tensor.shape)
-        if deeper > 1 or (deeper == 1 and given_shape[-1] != 1):
+        deeper = len(spec.shape) - len(tensor.shape)
+        if deeper > 1 or (deeper == 1 and spec.shape[-1] != 1):
             size = (None,) * (len(tensor.shape) + deeper - 1)
             lists = " of ".join(["lists"] * deeper)
             raise UserError(
@@ -157,7 +159,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
                 f"in feed, or declare the input as keras.Input({size}, name={tensor.name!r}) for "
                 "layers that take lists"
             )
-        if hasattr(spec, "ragged_rank") and _is_fixed(tensor.shape, spec.shape):
+        if hasattr(feature, "ragged_rank") and _is_fixed(tensor.shape, spec.shape):
             raise UserError(
                 f"{feed} gives lists of several lengths as feature {tensor.name!r}, but the "
                 f"model's input takes the shape {tuple(tensor.shape)}: make them of one length in "
@@ -166,9 +168,9 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
             )
 
 
-def _is_fixed(taken: tuple[int | None, ...], given: Any) -> bool:
+def _is_fixed(taken: tuple[int | None, ...], given: tuple[int | None, ...]) -> bool:
     """True if an input's shape has a size where the given shape leaves it open."""
-    return bool(given.rank == len(taken)) and any(
+    return len(given) == len(taken) and any(
         size and one is None for size, one in zip(taken[1:], given[1:], strict=True)
     )
 
@@ -183,8 +185,7 @@ def rounded_features(model: Any, features_spec: Any, feed: str) -> list[str]:
         "record, and large ids may have lost digits. Have whole numbers in the column, by "
         "--fill-missing where values are missing"
         for tensor in getattr(model, "inputs", None) or ()
-        if (spec := features_spec.get(tensor.name)) is not None
-        and hasattr(spec, "dtype")
-        and spec.dtype.is_floating
+        if (spec := array_spec(features_spec.get(tensor.name))) is not None
+        and spec.is_floating
         and "int" in tensor.dtype
     ]

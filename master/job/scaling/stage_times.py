@@ -89,7 +89,7 @@ class Loads:
         parts = {
             "reading and feed": self.input,
             "pulls": self.pull,
-            "TensorFlow's step": self.step,
+            "the model's step": self.step,
             "pushes": self.push,
         }
         return sorted(parts.items(), key=lambda each: -each[1])

@@ -53,7 +53,7 @@ class Bound(Enum):
     CALLS = "calls"  # pulls and pushes, though servers are not busy
     MINIBATCHES = "minibatches"  # too small ones
     STRAGGLER = "straggler"  # one worker
-    STEP = "step"  # TensorFlow
+    STEP = "step"  # of the model
     WORKERS = "workers"  # they wait for one another, and none is slower
     NOTHING = "nothing"  # no part dominates
     UNKNOWN = "unknown"  # too little was trained
@@ -245,7 +245,7 @@ def _step(facts: Facts, total: WorkerTime, loads: Loads) -> Diagnosis | None:
         return None
     return Diagnosis(
         Bound.STEP,
-        f"TensorFlow's step takes {loads.step:.0%} of the workers' time",
+        f"the model's step takes {loads.step:.0%} of the workers' time",
         (
             _no_room(facts, "workers")
             or "more workers, on cores or machines of their own: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from shoal.base.modules.engines import FRAMEWORKS
 from shoal.base.words import part_of, size
 from shoal.master.job.job import Job
 from shoal.master.job.members.members import ProcessState, ServerMember, WorkerMember
@@ -36,7 +37,7 @@ def waits_for(job: Job) -> str:
         if waiting := _to_start([each for each in workers if not each.running]):
             return waiting
         starting = [each for each in workers if each.state == ProcessState.STARTING]
-        return f"TensorFlow to start in {_names(starting)}" if starting else "a worker"
+        return f"{_framework(job)} to start in {_names(starting)}" if starting else "a worker"
     if held_up := next((each for each in workers if each.waits_for), None):
         return f"{held_up.waits_for} ({held_up.id})"
     if phase == Phase.DESCRIBING:
@@ -45,12 +46,18 @@ def waits_for(job: Job) -> str:
         here, least = members.workers_alive, min(job.config.min_workers, members.workers_wanted)
         if here < least:
             return f"{least} workers (--min-workers), of which {here} are here"
-        return "the first training step, for which TensorFlow compiles the model"
+        return f"the first training step, for which {_framework(job)} prepares the model"
     if phase == Phase.CONFIRMING:
         return "the servers to say that they have every update"
     if slow := next((each for each in workers if each.slow_at), None):
         return f"{slow.id} to get on with {slow.slow_at}"
     return ""
+
+
+def _framework(job: Job) -> str:
+    """The name of what computes with the model; without it where only workers know."""
+    found = FRAMEWORKS.get(job.config.engine)
+    return "the framework" if found is None else found.name
 
 
 def waits_progress(job: Job) -> str:

@@ -34,6 +34,11 @@ class Framework:
     modules: tuple[str, ...]
 
     @property
+    def name(self) -> str:
+        """Its name."""
+        return self.words.partition(" ")[0]
+
+    @property
     def install(self) -> str:
         """The command that installs it."""
         return f"pip install 'shoal[{self.extra}]'"

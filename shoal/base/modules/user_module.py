@@ -64,7 +64,7 @@ def instead_of_elasticdl(module: str) -> str | None:
 
 
 def missing_functions(defined: Container[str]) -> list[str]:
-    """The functions of `MODULE_FUNCTIONS` that are not `defined`, nor what may be in their place."""
+    """Those of `MODULE_FUNCTIONS` that are not `defined`, nor what may be in their place."""
     return [
         name
         for name in MODULE_FUNCTIONS

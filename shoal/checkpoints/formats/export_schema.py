@@ -46,8 +46,8 @@ class ExportManifest(TypedDict):
     """An export.
 
     job_id: of the job that may write it again. keras, saved_model: where they are, None if
-    they are not. program, state_dict: likewise, of a torch.nn.Module. files: all of it. partial: why the models could not be written, where tables
-    and dense values were.
+    they are not. program, state_dict: likewise, of a torch.nn.Module. files: all of it. partial:
+    why the models could not be written, where tables and dense values were.
     """
 
     format: str

@@ -19,7 +19,7 @@ ORDER = (
 _GROUPS = {
     "reading and feed": ("read", "feed", "feed_batch"),
     "pulling rows from the servers": ("ids", "pull"),
-    "the model's step in TensorFlow": ("step",),
+    "the model's step": ("step",),
     "pushing gradients to the servers": ("push",),
     "waiting for the slowest worker": ("wait for workers",),
     "waiting for the other workers' gradients": ("wait for update",),

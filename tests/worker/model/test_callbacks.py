@@ -19,7 +19,9 @@ def taken(module):
     def take(*given, rate=0.5):
         loaded = module()
         object.__setattr__(loaded, "callbacks", lambda: list(given))
-        return Callbacks(loaded, ServedOptimizers(keras.optimizers.SGD(rate), "optimizer()", ServedOptimizer))
+        return Callbacks(
+            loaded, ServedOptimizers(keras.optimizers.SGD(rate), "optimizer()", ServedOptimizer)
+        )
 
     return take
 

@@ -53,7 +53,7 @@ class HostPipeline:
         patience: Patience | None = None,
         event_time: EventTime | None = None,
         *,
-        arrays: Callable[[Any], Any] = lambda nested: nested,
+        arrays: Callable[[Any], Any] = lambda array: array,
     ) -> None:
         """Other arguments: as of the Protocol.
 
@@ -167,6 +167,9 @@ class HostPipeline:
                 self._raise_at_record(columns, run, made_of)
                 attribute(error, made_of)
                 raise
+
+    def _of_engine(self, array: Any) -> Any:
+        return None if array is None else self._arrays(array)
 
     def _raise_at_record(self, columns: Columns, run: Run, made_of: pb.Range) -> None:
         """Call feed_batch again record by record, to name the one that it raises for."""

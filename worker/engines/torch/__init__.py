@@ -10,9 +10,9 @@ import os
 # that pulls and pushes want.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import torch  # noqa: E402
+import torch
 
-from shoal.native.cores import allowed_cores  # noqa: E402
+from shoal.native.cores import allowed_cores
 
 # PyTorch counts the machine's cores, not those of a container's quota.
 torch.set_num_threads(min(torch.get_num_threads(), allowed_cores()))

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shoal.base.nested import mapped
 from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
 from shoal.errors import UserError

@@ -49,7 +49,8 @@ class Variable:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> npt.NDArray[Any]:
         del copy
-        return self.tensor.detach().numpy().astype(dtype or np.float32)
+        values: Float32 = self.tensor.detach().numpy()
+        return values.astype(dtype or np.float32)
 
 
 def trained(module: torch.nn.Module) -> list[Variable]:
@@ -92,7 +93,9 @@ class FlatTensors:
         if not self.variables:
             return np.zeros(0, np.float32)
         with torch.no_grad():
-            return torch.cat([each.tensor.detach().reshape(-1) for each in self.variables]).numpy()
+            parts = [each.tensor.detach().reshape(-1) for each in self.variables]
+            values: Float32 = torch.cat(parts).numpy()
+        return values
 
     def assign(self, flat: Float32) -> None:
         """Let the variables be views of `flat`, float32 [size], which must not change then."""
@@ -106,4 +109,4 @@ class FlatTensors:
 
 def is_state(tensor: torch.Tensor) -> bool:
     """True for a parameter or buffer that training changes: integers stay as they are."""
-    return tensor.is_floating_point()
+    return bool(tensor.is_floating_point())

@@ -19,7 +19,6 @@ from shoal.worker.engines.torch.build import build_module, check_features, seed_
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.evaluation import Evaluator
 from shoal.worker.engines.torch.exporter import TorchExporter
-from shoal.worker.engines.torch.ids import TracedIds
 from shoal.worker.engines.torch.losses import Losses, weights_of_classes
 from shoal.worker.engines.torch.optimizers import optimizers_of
 from shoal.worker.engines.torch.steps import EagerSteps
@@ -36,7 +35,6 @@ class Torch:
     check_optimizer = staticmethod(optimizers_of)
     any_optimizer = staticmethod(partial(torch.optim.SGD, lr=0.01))
     check_features = staticmethod(check_features)
-    ids = TracedIds
     dense = FlatTensors
     losses = Losses
     steps = EagerSteps
@@ -45,6 +43,10 @@ class Torch:
     exporter = TorchExporter
     eagerly = staticmethod(contextlib.nullcontext)
     seed = staticmethod(seed_all)
+
+    def ids(self, model: Any, features_spec: Any, refusals: Any, file: str) -> Any:
+        """Not for modules of PyTorch, whose build finds them."""
+        raise NotImplementedError
 
     def recording(self, refusals: Any) -> Any:
         """Not for modules of PyTorch, which are built without being called."""
@@ -89,6 +91,7 @@ class Torch:
 
     def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
         """Raises UserError: which part of a kernel is whose inputs' is not known."""
+        del model, features_spec
         raise UserError(
             "checkpoint migrate: which weights of a torch.nn.Module belong to which features is "
             "not known, so checkpoints of other layers cannot be migrated: keep the layers' sizes, "

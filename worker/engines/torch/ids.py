@@ -6,7 +6,8 @@ the ids follow from. Ids that are features as they are, but for a shape, are rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -85,57 +86,114 @@ class TracedIds:
         self.tables: dict[str, Any] = {}
         self.frozen: set[str] = set()
         self._sources: list[int | None] = []
+        self._of_sizes: dict[Any, torch.fx.GraphModule] | None = None
 
     # ------------------------------------------------------------ the trace
 
     def trace(self) -> None:
         """Trace the model. Raises what it raises, and UserError for ids that are refused."""
-        dense = {
+        self._dense = {
             **dict(self._model.named_parameters()),
             **dict(self._model.named_buffers()),
         }
-        witnesses = {name: torch.zeros(()) for name in self._embeddings}
-        sample = [sample_of(each, _records(self._spec)) for each in leaves(self._spec)]
-        records: list[Recording] = []
-
-        def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
-            record = Recording(self._refusals, witnesses)
-            records.append(record)
-            left = iter(given)
-            features = mapped(lambda _: next(left), self._spec)
-            with lookup_with(record), torch.no_grad():
-                torch.func.functional_call(self._model, values, (features,))
-            return record.ids
-
-        training = self._model.training
-        self._model.eval()
-        try:
-            traced = make_fx(function, tracing_mode="symbolic")(sample, dense, witnesses)
-            if _writes(traced.graph):
-                # As functions, so that what is written into a tensor is a source of its values.
-                function = torch.func.functionalize(function, remove="mutations_and_views")
-                traced = make_fx(function, tracing_mode="symbolic")(sample, dense, witnesses)
-        except _DATA_DEPENDENT as error:
-            self._refusals.refuse(
-                f"{self._file}: forward() chooses what to compute by the values of a tensor "
-                f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
-                "step: compute both, and choose with torch.where; or choose in feed_batch"
-            )
-        finally:
-            self._model.train(training)
-        record = records[-1]
+        self._witnesses = {name: torch.zeros(()) for name in self._embeddings}
+        records = _records(self._spec)
+        traced, record = self._trace([sample_of(each, records) for each in leaves(self._spec)])
         self.calls = [each.table for each in record.tables]
         for each in record.tables:
             known = self.tables.setdefault(each.table, each)
             if (reason := sharing_refused(known, each)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
         self.frozen = set(self.tables) - {each.table for each in record.tables if each.trainable}
-        self._dense, self._witnesses = dense, witnesses
-        self._keep(traced, [*dense], [*witnesses])
+        self._sources, self._traced = self._kept(traced)
+        if None in self._sources and not self._holds_for(records + 1):
+            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone.
+            self._of_sizes = {}
 
-    def _keep(self, traced: torch.fx.GraphModule, dense: list[str], tables: list[str]) -> None:
-        """Keep of a trace what its outputs need. Raises UserError for what they must not need."""
-        graph = traced.graph
+    def _trace(self, sample: Sequence[torch.Tensor]) -> tuple[torch.fx.GraphModule, Recording]:
+        """The trace of a call with such features, and what was looked up in it."""
+        records: list[Recording] = []
+
+        def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
+            record = Recording(self._refusals, witnesses)
+            records.append(record)
+            with lookup_with(record), torch.no_grad():
+                torch.func.functional_call(self._model, values, (self._nested(given),))
+            return record.ids
+
+        given = list(sample), self._dense, self._witnesses
+        with self._in_evaluation():
+            try:
+                traced = make_fx(function, tracing_mode="symbolic")(*given)
+                if _writes(traced.graph):
+                    # As functions, so that what is written into a tensor is a source of its values.
+                    function = torch.func.functionalize(function, remove="mutations_and_views")
+                    traced = make_fx(function, tracing_mode="symbolic")(*given)
+            except _DATA_DEPENDENT as error:
+                self._refusals.refuse(
+                    f"{self._file}: forward() chooses what to compute by the values of a tensor "
+                    f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
+                    "step: compute both, and choose with torch.where; or choose in feed_batch"
+                )
+        return traced, records[-1]
+
+    def _nested(self, flat: Sequence[Any]) -> Any:
+        left = iter(flat)
+        return mapped(lambda _: next(left), self._spec)
+
+    @contextmanager
+    def _in_evaluation(self) -> Iterator[None]:
+        """Have the model in evaluation mode in the body: statistics must not move there."""
+        training = self._model.training
+        self._model.eval()
+        try:
+            yield
+        finally:
+            self._model.train(training)
+
+    def _holds_for(self, records: int) -> bool:
+        """True if the trace gives the ids of zeros for another number of records, too."""
+        sample = [sample_of(each, records) for each in leaves(self._spec)]
+        record = Recording(self._refusals, self._witnesses)
+        with self._in_evaluation(), lookup_with(record), torch.no_grad():
+            self._model(self._nested(sample))
+        wanted = [
+            ids for ids, source in zip(record.ids, self._sources, strict=False) if source is None
+        ]
+        try:
+            found = self._computed(self._traced, sample)
+        except (RuntimeError, IndexError):  # of an operation that was given other sizes
+            return False
+        return len(found) == len(wanted) and all(map(torch.equal, found, wanted))
+
+    def _computed(
+        self, traced: torch.fx.GraphModule, given: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The ids that a trace computes of features."""
+        with torch.no_grad():
+            return list(traced(*given, *self._dense.values(), *self._witnesses.values()))
+
+    def _trace_for(self, given: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
+        """The trace that holds for the sizes of these features."""
+        if self._of_sizes is None:
+            return self._traced
+        sizes = tuple(tuple(each.shape) for each in given)
+        if sizes not in self._of_sizes:
+            traced, record = self._trace([torch.zeros_like(each) for each in given])
+            if [each.table for each in record.tables] != self.calls:
+                self._refusals.refuse(
+                    f"{self._file}: forward() calls its embeddings otherwise for "
+                    f"{sizes[0][0]} records than for others: it must call them alike"
+                )
+            _, self._of_sizes[sizes] = self._kept(traced)
+        return self._of_sizes[sizes]
+
+    def _kept(self, traced: torch.fx.GraphModule) -> tuple[list[int | None], torch.fx.GraphModule]:
+        """Of each call the feature that its ids are, and a trace with what the others need.
+
+        Raises UserError for ids that follow from what is not known before the step.
+        """
+        graph, dense, tables = traced.graph, [*self._dense], [*self._witnesses]
         (output,) = [node for node in graph.nodes if node.op == "output"]
         places = [node for node in graph.nodes if node.op == "placeholder"]
         count = len(self._names)
@@ -152,9 +210,9 @@ class TracedIds:
                     self._refuse(name, f"{origin[each]}, which is being trained")
                 if _draws(each):
                     self._refuse(name, "random numbers drawn inside the model")
-        self._sources = [_source(node, places[:count]) for node in outputs]
+        sources_of = self._sources or [_source(node, places[:count]) for node in outputs]
         output.args = (
-            [node for node, source in zip(outputs, self._sources, strict=True) if source is None],
+            [node for node, source in zip(outputs, sources_of, strict=True) if source is None],
         )
         needed = _needed(output)
         for node in reversed(list(graph.nodes)):
@@ -162,8 +220,12 @@ class TracedIds:
                 graph.erase_node(node)
         graph.set_codegen(torch.fx.graph.CodeGen())  # flat: its arguments one after another
         traced.recompile()
-        self._traced = traced
-        self.operations = [str(node.target) for node in graph.nodes if node.op == "call_function"]
+        return sources_of, traced
+
+    @property
+    def operations(self) -> list[str]:
+        """The operations that compute ids of features, by their names."""
+        return [str(each.target) for each in self._traced.graph.nodes if each.op == "call_function"]
 
     def _refuse(self, table: str, what: str) -> None:
         raise UserError(
@@ -176,14 +238,9 @@ class TracedIds:
         """The module's outputs for a few records of zeros whose rows are zeros."""
         records = _records(features_spec)
         features = mapped(lambda each: sample_of(each, records), features_spec)
-        record = Recording(self._refusals, {name: torch.zeros(()) for name in self._embeddings})
-        training = self._model.training
-        self._model.eval()
-        try:
-            with lookup_with(record), torch.no_grad():
-                return self._model(features)
-        finally:
-            self._model.train(training)
+        record = Recording(self._refusals, self._witnesses)
+        with self._in_evaluation(), lookup_with(record), torch.no_grad():
+            return self._model(features)
 
     def check(self) -> None:
         """Nothing more: `trace` has refused what must be."""
@@ -203,11 +260,7 @@ class TracedIds:
             for source in set(self._sources)
             if source is not None
         }
-        computed: list[Any] = []
-        if None in self._sources:
-            with torch.no_grad():
-                others = (*self._dense.values(), *self._witnesses.values())
-                computed = list(self._traced(*given, *others))
+        computed = self._computed(self._trace_for(given), given) if None in self._sources else []
         left = iter(computed)
         return [
             array_of(next(left)) if source is None else direct[source] for source in self._sources

@@ -110,8 +110,8 @@ def _of_each(loss: Any) -> Callable[[Any, Any], Any] | None:
     if isinstance(loss, torch.nn.Module):
         if not hasattr(loss, "reduction"):
             return None
-        made = copy.copy(loss)
-        made.reduction = "none"
+        made: Callable[[Any, Any], Any] = copy.copy(loss)
+        made.reduction = "none"  # type: ignore[attr-defined]
         return made
     if "reduction" not in inspect.signature(loss).parameters:
         return None

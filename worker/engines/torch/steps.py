@@ -22,8 +22,8 @@ from shoal.worker.attribution import attributing
 from shoal.worker.engines.host.vectors import gathered, summed
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.ids import TracedIds
-from shoal.worker.engines.torch.losses import LossOfStep
 from shoal.worker.engines.torch.lookups import GivenVectors
+from shoal.worker.engines.torch.losses import LossOfStep
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model.built import BuiltModel
@@ -66,7 +66,8 @@ class EagerSteps:
         assert isinstance(built.state, FlatTensors)
         assert isinstance(built.ids, TracedIds)
         self._model = built.model
-        self._loss, self._training_loss = built.loss, built.training_loss
+        self._loss: Any = built.loss
+        self._training_loss = built.training_loss
         self._trainable, self._state = built.trainable, built.state
         self._parameters = [each.tensor for each in built.trainable.variables]
         self._ids = built.ids

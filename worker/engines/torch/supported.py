@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from shoal.errors import UserError
 from shoal.worker.engines.torch.plain_embeddings import ServedWeight
@@ -23,14 +23,14 @@ def check_module(model: torch.nn.Module, file: str) -> None:
         )
     if any(kind.__module__.startswith("keras.") for kind in type(model).__mro__):
         raise UserError(
-            f"{file}: the model is one of Keras, and --engine torch trains modules of PyTorch: give "
-            "--engine tensorflow, with which Keras computes the same"
+            f"{file}: the model is one of Keras, and --engine torch trains modules of PyTorch: "
+            "give --engine tensorflow, with which Keras computes the same"
         )
     for path, module in model.named_modules():
         where = f"{path or type(model).__name__} of the model in {file}"
         kind = type(module).__name__
         for name, each in [*module._parameters.items(), *module._buffers.items()]:
-            if isinstance(each, UninitializedTensorMixin):
+            if isinstance(each, UninitializedParameter | UninitializedBuffer):
                 raise UserError(
                     f"{where} is a {kind}, whose {name} has no shape before it is called: give it "
                     "its sizes, or call the model once with a batch of zeros in custom_model()"

@@ -10,28 +10,25 @@ import torch
 
 from shoal.base.nested import mapped, named_leaves
 from shoal.errors import UserError
+from shoal.native.strings import string_ids
 
-_TAKEN = {np.dtype(np.float64): np.float32, np.dtype(np.uint64): np.int64}
-_TAKEN |= {np.dtype(np.uint32): np.int64, np.dtype(np.uint16): np.int32}
-"""Types of columns -> those of tensors. PyTorch's modules compute in float32 and take signed ids."""
+_TAKEN = {"float64": "float32", "uint64": "int64", "uint32": "int64", "uint16": "int32"}
+"""Types of columns -> those of tensors: modules compute in float32 and take signed ids."""
 
 
 def dtype_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type of the tensor that an array of a type becomes."""
-    return np.dtype(np.int64) if dtype.kind in "OSU" else np.dtype(_TAKEN.get(dtype, dtype))
+    return np.dtype(np.int64) if dtype.kind in "OSU" else np.dtype(_TAKEN.get(dtype.name, dtype))
 
 
 def tensor_of(array: npt.NDArray[Any], what: str = "values") -> torch.Tensor:
     """An array as a tensor of the memory that it has, if it may be written to.
 
-    Floats are float32. what: the array, for errors. Raises UserError for texts, and for a uint64
-    that is no int64.
+    Floats are float32. Texts, which no tensor holds, are their 63-bit hashes, as on all engines.
+    what: the array, for errors. Raises UserError for a uint64 that is no int64.
     """
-    if array.dtype.kind in "OSU":
-        raise UserError(
-            f"feed_batch gives text as {what}, which no tensor of PyTorch holds: make ids of it "
-            "there, such as by a dict of the values that there are"
-        )
+    if array.dtype.kind == "O":
+        return torch.from_numpy(string_ids(array))
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
         raise UserError(
             f"feed_batch gives {array.max()} as {what}, above {np.iinfo(np.int64).max}, the "
@@ -57,4 +54,5 @@ def tensors(nested: Any) -> Any:
 def array_of(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """A tensor as NumPy's array; bfloat16, which NumPy has not, as float32."""
     tensor = tensor.detach()
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    array: npt.NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array

@@ -7,14 +7,16 @@ looking at their values. An explicit cast in feed or in the model is the user's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.nested import named_leaves
 from shoal.worker.code.keras_internals import inputs_structure
+from shoal.worker.input.spec import array_spec
 
 
 @dataclass(frozen=True)
@@ -32,52 +34,41 @@ class CastFeature:
 def inputs_by_name(model: Any, features_spec: Any) -> dict[str, Any]:
     """The symbolic inputs of a functional model, by the names of the features that they take.
 
-    Names are those of `leaves`. Empty for a model that does not declare its inputs.
+    Names are those of `named_leaves`. Empty for a model that does not declare its inputs.
     """
     inputs = getattr(model, "inputs", None) or ()
     struct = inputs_structure(model)
     if not isinstance(features_spec, Mapping):
-        names = [name for name, _ in leaves(features_spec)]
+        names = [name for name, _ in named_leaves(features_spec)]
         return dict(zip(names, inputs, strict=True)) if len(names) == len(inputs) else {}
     if isinstance(struct, Mapping):
-        return dict(leaves(struct))
+        return dict(named_leaves(struct))
     return {tensor.name: tensor for tensor in inputs}
+
+
+def is_number(dtype: str) -> bool:
+    """True for the name of a type of integers or floats."""
+    return dtype.startswith(("int", "uint", "float", "bfloat"))
 
 
 def cast_features(model: Any, features_spec: Any) -> list[CastFeature]:
     """The features whose values a cast to the model's inputs may change, of numbers."""
-    specs = dict(leaves(features_spec))
+    specs = dict(named_leaves(features_spec))
     found = []
     for name, tensor in inputs_by_name(model, features_spec).items():
-        dtype = getattr(specs.get(name), "dtype", None)
-        if (
-            dtype is None
-            or not (dtype.is_floating or dtype.is_integer)
-            or "int" not in tensor.dtype
-        ):
+        spec = array_spec(specs.get(name))
+        if spec is None or not (spec.is_floating or spec.is_integer) or "int" not in tensor.dtype:
             continue
-        if not np.can_cast(dtype.as_numpy_dtype, tensor.dtype):
-            found.append(CastFeature(name, dtype.name, tensor.dtype))
+        if not np.can_cast(spec.dtype, tensor.dtype):
+            found.append(CastFeature(name, spec.dtype.name, tensor.dtype))
     return found
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Tensors, specs and the like within mappings and sequences, by their paths."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from leaves(each, f"{path}/{key}" if path else str(key))
-    elif isinstance(value, (list, tuple)):
-        for position, each in enumerate(value):
-            yield from leaves(each, f"{path}/{position}" if path else str(position))
-    else:
-        yield path, value
 
 
 def not_kept(features: Any, cast: list[CastFeature]) -> str | None:
     """Which value of a batch of features a cast would change, in words; None if none."""
     if not cast:
         return None
-    values = dict(leaves(features))
+    values = dict(named_leaves(features))
     for each in cast:
         leaf = values[each.name]
         # Of ragged and sparse features, their values alone.

@@ -30,13 +30,7 @@ class ServedOptimizer:
     """
 
     def __init__(self, optimizer: Any, what: str) -> None:
-        """optimizer: of Keras, or its name, or configuration.
-
-        what: the function it came from, for errors. Raises UserError if unsupported.
-        """
-        if isinstance(optimizer, str | dict):
-            with user_code(what):
-                optimizer = keras.optimizers.get(optimizer)
+        """what: the function it came from, for errors. Raises UserError if unsupported."""
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise UserError(
                 f"{what} returned {type(optimizer).__name__}, not a keras.optimizers.Optimizer"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from shoal.base.words import near
 from shoal.errors import UserError
+from shoal.worker.code.module import user_code
 from shoal.worker.model.built import UpdateRule
 
 DEFAULT = "default"
@@ -33,8 +34,8 @@ class ServedOptimizers:
     def __init__(self, given: Any, what: str, make: Callable[[Any, str], ServedRule]) -> None:
         """given: an optimizer, or a dict of them by table name or pattern, with "default".
 
-        what: the function that gave it, for errors. make: of the user's optimizer, or of what a
-        layer has in its place, and of what gave it. Raises UserError if one is not supported.
+        what: the function that gave it, for errors. make: of the user's optimizer, or what a
+        layer has, and of what gave it. Raises UserError if one is not supported.
         """
         self._what = what
         self._make = make
@@ -116,7 +117,13 @@ class ServedOptimizers:
                     f"the optimizer of table {name!r} is given twice: by its {by}, and by "
                     f"{self._what}. {instead}"
                 )
-            return self._served(own, f"optimizer of embedding {layer.name!r}")
+            what = f"optimizer of embedding {layer.name!r}"
+            if isinstance(own, str | dict):
+                import keras  # late: only a layer of Keras has one by its name
+
+                with user_code(what):
+                    own = keras.optimizers.get(own)
+            return self._served(own, what)
         if name in self._by_pattern:
             return self._by_pattern[name]
         fitting = (each for pattern, each in self._by_pattern.items() if fnmatchcase(name, pattern))

@@ -47,7 +47,7 @@ def test_where_nothing_dominates_it_says_so():
     ):
         told = found(worker(**shares))
         assert told.bound_by == Bound.NOTHING
-        assert told.evidence.startswith("no part of a step dominates: TensorFlow's step")
+        assert told.evidence.startswith("no part of a step dominates: the model's step")
 
 
 def test_slow_data_and_a_slow_feed():

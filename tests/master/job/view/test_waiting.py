@@ -1,5 +1,7 @@
 """What a job waits for is told in words, at every phase of its start and after deaths."""
 
+import pytest
+
 from shoal.master.job import events
 from shoal.master.job.job import Job
 from shoal.master.job.view.status import status_message
@@ -12,8 +14,12 @@ from shoal.proto import shoal_pb2 as pb
 from tests.master.strategies import begun, config, exited, finish_next, take, w
 
 
-def test_a_job_says_what_it_waits_for():
-    job = Job(config(workers="2", servers="2", min_workers=2))
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [("tensorflow", "TensorFlow"), ("torch", "PyTorch"), ("auto", "the framework")],
+)
+def test_a_job_says_what_it_waits_for(engine, name):
+    job = Job(config(workers="2", servers="2", min_workers=2, engine=engine))
     job.on(events.JobBegun(), 0.0)
 
     def told():
@@ -26,14 +32,14 @@ def test_a_job_says_what_it_waits_for():
     assert told() == "worker-0, worker-1 to start"
     job.process_started(Start(w(0), 0), 0.0)
     job.process_started(Start(w(1), 0), 0.0)
-    assert told() == "TensorFlow to start in worker-0, worker-1"
+    assert told() == f"{name} to start in worker-0, worker-1"
     job.on(events.WorkerRegistered(w(0), 0), 0.0)
     assert told() == "a worker to build the model and to look at the data"
     finish_next(job, w(0), DataDescribed(training=(Source("t", 60),)))
     assert told() == "2 workers (--min-workers), of which 1 are here"
     job.on(events.WorkerRegistered(w(1), 0), 1.0)
     take(job, w(0))
-    assert told() == "the first training step, for which TensorFlow compiles the model"
+    assert told() == f"the first training step, for which {name} prepares the model"
     job.record.loss.add(1.0, 0.5, 1)
     assert told() == ""
     job.on(exited(ServerId(1)), 2.0)

@@ -149,7 +149,7 @@ def test_what_torch_export_refuses_is_told_before_training(served, tmp_path, mon
     assert (folder / "state_dict.pt").exists()
     with pytest.raises(UserError, match="give --export state_dict"):
         export.check(model, dataclasses.replace(config, export="pt2"))
-    with pytest.raises(UserError, match="has no model.pt2"):
+    with pytest.raises(UserError, match=r"has no model\.pt2"):
         shoal.torch.load(folder)
 
 

@@ -53,9 +53,7 @@ class Rows(torch.nn.Module):
 def rows_of(model, *, training):
     """The rows of IDS of each table; those that were never trained are drawn in training."""
     pulled = model.servers.pull([[IDS]] * len(model.tables), training=training)
-    return [
-        rows[ids.inverses[0]] for rows, ids in zip(pulled.rows, pulled.ids, strict=True)
-    ]
+    return [rows[ids.inverses[0]] for rows, ids in zip(pulled.rows, pulled.ids, strict=True)]
 
 
 def twin_of(model, *, training=True):
@@ -86,7 +84,7 @@ def test_a_job_trains_as_pytorch_does(served, name):
     ours = {name: each.detach().numpy() for name, each in model.model.named_parameters()}
     ours |= {name: each.numpy() for name, each in model.model.named_buffers()}
     for name, value in twin.state_dict().items():
-        table, _, last = name.partition(".")
+        table = name.partition(".")[0]
         if table in model.tables:
             found = rows_of(model, training=True)[list(model.tables).index(table)]
         else:

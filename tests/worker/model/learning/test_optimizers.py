@@ -125,7 +125,9 @@ def test_gradients_are_clipped_with_those_of_the_same_optimizer():
     dense = [tf.constant(rng.normal(size=(3, 2)).astype(np.float32))]
     tables = [tf.constant(rng.normal(size=(4, 2)).astype(np.float32)) for _ in LAYERS]
     over_all, alone = SGD(global_clipnorm=0.3), SGD(clipvalue=0.2)
-    optimizers = ServedOptimizers({"default": over_all, "wide_b": alone}, "optimizer()", ServedOptimizer)
+    optimizers = ServedOptimizers(
+        {"default": over_all, "wide_b": alone}, "optimizer()", ServedOptimizer
+    )
     optimizers.choose(LAYERS, dense=True)
     of_dense, of_tables = optimizers.clip(dense, tables)
     expected = clipped(over_all, [*dense, tables[0], tables[2]])

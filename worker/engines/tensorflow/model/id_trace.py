@@ -17,10 +17,11 @@ from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import taken_features
 from shoal.worker.engines.tensorflow.model import dependencies
-from shoal.worker.engines.tensorflow.model.lookups import RecordLookup, sharing_refused, wrapped
+from shoal.worker.engines.tensorflow.model.lookups import RecordLookup
 from shoal.worker.engines.tensorflow.tensors import tensor_of
 from shoal.worker.model.embeddings.integers import cast_features, not_kept
 from shoal.worker.model.embeddings.keras_embeddings import out_of_range
+from shoal.worker.model.embeddings.sharing import sharing_refused, wrapped
 from shoal.worker.model.refusals import Refusals
 from shoal.worker.servers.ids import TableIds
 

@@ -1,0 +1,50 @@
+"""The forms of an export that a model of Keras on JAX has: model.keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from shoal.base.nested import leaves
+from shoal.errors import UserError
+from shoal.worker.engines.jax.arrays import beyond
+from shoal.worker.model.model import ServedModel
+from shoal.worker.outputs.export_tables import ExportedTable
+from shoal.worker.outputs.keras_export import KerasExporter
+
+
+class NoSavedModels:
+    """The Protocol's functions about a SavedModel, which there is not."""
+
+    @staticmethod
+    def save(
+        model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
+    ) -> dict[str, dict[str, str]]:
+        """Raises UserError."""
+        del model, tables, folder
+        raise UserError(
+            "the graph of a SavedModel is TensorFlow's, and the model is computed by JAX: shoal "
+            "export --engine tensorflow makes one of a checkpoint"
+        )
+
+    @staticmethod
+    def predict_saved(folder: Path, model: ServedModel, features: Any) -> Any:
+        """Nothing calls it, as nothing is saved."""
+        raise AssertionError(folder, model, features)
+
+
+class JaxExporter(KerasExporter):
+    """See the Protocol."""
+
+    def __init__(self, model: ServedModel, kinds: Set[str]) -> None:
+        """kinds: as of KerasExporter, but that auto stands for model.keras alone."""
+        chosen = (kinds - {"auto"}) | {"keras"} if "auto" in kinds else kinds
+        super().__init__(model, chosen, NoSavedModels())
+
+    def predictions(
+        self, folder: Path, written: Mapping[str, str | None], features: Any
+    ) -> Iterator[tuple[str, Any]]:
+        """See the Protocol. None of features that a model of Keras on JAX cannot be given."""
+        if all(beyond(each) is None for each in leaves(features)):
+            yield from super().predictions(folder, written, features)

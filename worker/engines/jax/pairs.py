@@ -1,0 +1,128 @@
+"""Labels [batch] against predictions [batch, 1]: JAX would pair each with each.
+
+An operation on the two has the shape [batch, batch], a mean over it is a number like any other, and
+training goes on with it. Owns finding that in a function of the user's: it is traced once more, by
+itself and with a batch of a size that nothing else has. Nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend import core
+
+from shoal.base.nested import leaves, mapped
+from shoal.worker.engines.jax.programs import MOVING
+
+BATCH = 1009
+"""Records in the batch of the trace: no axis of a model has this size by chance."""
+
+LABELS, PREDICTIONS = "labels", "predictions"
+
+
+def pairs_all(function: Callable[[Any, Any], Any], labels: Any, predictions: Any) -> str | None:
+    """Advice about a function that pairs each label with each prediction; None if it does not.
+
+    labels, predictions: of a trace or a batch, of any structure.
+    """
+    pair = next(
+        (
+            (label, prediction)
+            for label in leaves(labels)
+            for prediction in leaves(predictions)
+            if {_rank_with_one(label), _rank_with_one(prediction)} == {1, 2}
+        ),
+        None,
+    )
+    if pair is None:
+        return None
+    try:
+        given = [mapped(_of_batch, each) for each in (labels, predictions)]
+        jaxpr = jax.make_jaxpr(function)(*given).jaxpr
+    except Exception:
+        # What is wrong with the function itself is told where it is traced to be used.
+        return None
+    count = len(leaves(labels))
+    origins = {
+        var: frozenset({LABELS if place < count else PREDICTIONS})
+        for place, var in enumerate(jaxpr.invars)
+    }
+    return _advice(*pair) if _has_square(jaxpr, origins, {}) else None
+
+
+def _rank_with_one(array: Any) -> int | None:
+    """1 of [batch], 2 of [batch, 1], None of any other."""
+    shape = getattr(array, "shape", None)
+    if shape is None or len(shape) not in (1, 2):
+        return None
+    return 2 if len(shape) == 2 and shape[1] == 1 else 1 if len(shape) == 1 else None
+
+
+def _of_batch(array: Any) -> Any:
+    shape = (BATCH, *array.shape[1:]) if array.shape else ()
+    return jax.ShapeDtypeStruct(shape, array.dtype)
+
+
+def _has_square(
+    jaxpr: Any, origins: dict[Any, frozenset[str]], stretched: dict[Any, tuple[int, ...]]
+) -> bool:
+    """True if an operation makes [batch, batch] of a [batch] and a [batch, 1].
+
+    origins: what each variable is computed from. stretched: the shapes of those that were repeated
+    along an axis of the batch, before that. Labels against labels, or predictions against
+    predictions, are meant: a loss of pairs is written so.
+    """
+    origins, stretched = dict(origins), dict(stretched)
+    for equation in jaxpr.eqns:
+        inputs = [each for each in equation.invars if not isinstance(each, core.Literal)]
+        found = frozenset().union(*(origins.get(each, frozenset()) for each in inputs))
+        name = equation.primitive.name
+        inner = list(core.jaxprs_in_params(equation.params))
+        if len(inner) == 1 and len(inner[0].invars) == len(equation.invars):
+            pairs = [
+                (outer, its)
+                for outer, its in zip(equation.invars, inner[0].invars, strict=True)
+                if not isinstance(outer, core.Literal)
+            ]
+            own = {its: origins.get(outer, frozenset()) for outer, its in pairs}
+            if _has_square(
+                inner[0], own, {its: stretched[outer] for outer, its in pairs if outer in stretched}
+            ):
+                return True
+        for made in equation.outvars:
+            origins[made] = found
+            if name == "broadcast_in_dim" and _is_square(made.aval.shape) and inputs:
+                stretched[made] = inputs[0].aval.shape
+            elif name in MOVING | {"convert_element_type"} and inputs and inputs[0] in stretched:
+                stretched[made] = stretched[inputs[0]]
+        shapes = {
+            (next(iter(origins[each])), _is_column(stretched[each]))
+            for each in inputs
+            if each in stretched and len(origins.get(each, ())) == 1
+        }
+        if len(shapes) == 2 and len({of for of, _ in shapes}) == len({c for _, c in shapes}) == 2:
+            return True
+    return False
+
+
+def _is_square(shape: tuple[int, ...]) -> bool:
+    return shape[:2] == (BATCH, BATCH)
+
+
+def _is_column(shape: tuple[int, ...]) -> bool:
+    """True for [batch, 1], false for [batch] and [1, batch]."""
+    return len(shape) > 1 and shape[0] == BATCH
+
+
+def _advice(labels: Any, predictions: Any) -> str:
+    of_labels, of_predictions = (
+        "[batch]" if len(each.shape) == 1 else "[batch, 1]" for each in (labels, predictions)
+    )
+    longer, shorter = (PREDICTIONS, LABELS) if len(labels.shape) == 1 else (LABELS, PREDICTIONS)
+    return (
+        f"pairs each label with each prediction: the labels have the shape {of_labels}, the "
+        f"predictions {of_predictions}, and JAX makes [batch, batch] of them. Give both the "
+        f"same shape there, with jnp.squeeze({longer}, -1) or {shorter}[..., None]"
+    )
