@@ -159,7 +159,7 @@ def check_features(model: Any, features_spec: Any, feed: str) -> None:
                 f"in feed, or declare the input as keras.Input({size}, name={tensor.name!r}) for "
                 "layers that take lists"
             )
-        if hasattr(given, "ragged_rank") and _is_fixed(tensor.shape, spec.shape):
+        if hasattr(feature, "ragged_rank") and _is_fixed(tensor.shape, spec.shape):
             raise UserError(
                 f"{feed} gives lists of several lengths as feature {tensor.name!r}, but the "
                 f"model's input takes the shape {tuple(tensor.shape)}: make them of one length in "

@@ -18,7 +18,7 @@ _TAKEN = {"float64": "float32", "uint64": "int64", "uint32": "int64", "uint16": 
 
 def dtype_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The type of the tensor that an array of a type becomes."""
-    return np.dtype(np.int64) if dtype.kind == "O" else np.dtype(_TAKEN.get(dtype.name, dtype))
+    return np.dtype(np.int64) if dtype.kind in "OSU" else np.dtype(_TAKEN.get(dtype.name, dtype))
 
 
 def tensor_of(array: npt.NDArray[Any], what: str = "values") -> torch.Tensor:

@@ -174,7 +174,8 @@ def _install() -> None:
     def _call(self: Any, inputs: Any) -> Any:
         if not is_served(self):
             return call(self, inputs)
-        if inputs.dtype not in ("int32", "int64") and vocabulary(self):
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if dtype not in ("int32", "int64") and vocabulary(self):
             inputs = keras.ops.cast(inputs, "int32")  # as the layer itself does
 
         def rows_of(ids: Any) -> Any:
