@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from shoal.base.words import near
 from shoal.errors import UserError
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.model.learning.outputs import output_name, part_of
 
 
