@@ -111,7 +111,7 @@ def eval_metrics_fn():
 def test_a_metric_of_the_users_must_add_up(served):
     given = [as_batch(*each) for each in batches(2)]
     assert evaluated(served(NET + OWN.replace("{}", "+=")), given)["own"] == 12
-    with pytest.raises(UserError, match="'own'.*do not add up over batches"):
+    with pytest.raises(UserError, match=r"'own'.*do not add up over batches"):
         evaluated(served(NET + OWN.replace("{}", "[...] =")), given)
 
 
