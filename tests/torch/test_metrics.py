@@ -107,3 +107,22 @@ def test_what_a_metric_cannot_take_is_told():
         metrics.LogLoss().update_state(labels, predictions[:9])
     with pytest.raises(ValueError, match="one value a record"):
         metrics.FunctionMetric(lambda labels, _: labels[:3], "few").update_state(labels, labels)
+
+
+def test_the_area_within_groups_is_that_of_the_metric_of_keras():
+    from shoal.model_metrics import GroupAUC
+
+    labels, predictions = data(500)
+    groups = np.random.default_rng(1).integers(-(2**62), 2**62, 40)[np.arange(500) % 40]
+    for average in ("records", "groups"):
+        ours, theirs = (kind("user", average) for kind in (metrics.GroupAUC, GroupAUC))
+        for part in (slice(0, 200), slice(200, 500)):
+            given = torch.from_numpy(groups[part])
+            ours.update_state(torch.from_numpy(labels[part]), predictions[part], groups=given)
+            theirs.update_state(labels[part], predictions[part], groups=groups[part])
+        assert ours.result() == pytest.approx(theirs.result(), abs=1e-6)
+        restored = metrics.GroupAUC("user", average)
+        restored.records = ours.records
+        assert restored.result() == ours.result()
+    with pytest.raises(ValueError, match="needs groups"):
+        ours.update_state(labels, predictions)
