@@ -100,7 +100,7 @@ def test_a_bag_trains_as_with_weights(served):
     # The other table is on servers in the twin as well.
     from shoal.torch.lookups import lookup_with
 
-    state = {name: each for name, each in model.model.state_dict().items()}
+    state = dict(model.model.state_dict())
     twin.load_state_dict(state | {"deep.weight": torch.from_numpy(rows)}, strict=False)
     assert np.isfinite(loss)
     with lookup_with(lambda table, ids: torch.zeros(*ids.shape, table.dim)):
