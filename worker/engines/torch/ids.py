@@ -143,7 +143,7 @@ class TracedIds:
 
     @contextmanager
     def _in_evaluation(self) -> Iterator[None]:
-        """Have the model in evaluation mode in the body: statistics must not move there."""
+        """A context with the model in evaluation mode: statistics must not move there."""
         training = self._model.training
         self._model.eval()
         try:
@@ -189,7 +189,7 @@ class TracedIds:
         return self._of_sizes[sizes]
 
     def _kept(self, traced: torch.fx.GraphModule) -> tuple[list[int | None], torch.fx.GraphModule]:
-        """Of each call the feature that its ids are, and a trace with what the others need.
+        """The feature that the ids of each call are, and a trace with what the others need.
 
         Raises UserError for ids that follow from what is not known before the step.
         """
@@ -249,7 +249,7 @@ class TracedIds:
 
     @property
     def computed(self) -> list[bool]:
-        """Of each call, whether its ids are computed, and not a feature as it is."""
+        """A flag for each call: its ids are computed, and not a feature as it is."""
         return [source is None for source in self._sources]
 
     def of_calls(self, features: Any) -> list[Int64]:
@@ -292,7 +292,7 @@ def sample_of(spec: Any, records: int) -> torch.Tensor:
 
 
 def _line_of(error: BaseException) -> str:
-    """Where forward() is in an error's traceback, as file and line."""
+    """The place of forward() in an error's traceback, as file and line."""
     found, at = "", error.__traceback__
     while at is not None:
         path = at.tb_frame.f_code.co_filename

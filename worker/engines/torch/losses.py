@@ -211,7 +211,7 @@ def weights_of_classes(labels: torch.Tensor, table: Sequence[float]) -> torch.Te
 
 
 class LossOfStep:
-    """What stands for `loss` where a module has training_step(model, features, labels) instead.
+    """A stand-in for `loss` where a module has training_step(model, features, labels).
 
     parts: none, as of DeclaredLosses.
     """
