@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a step computes with. vectors: one a call, float32 [ids, dim]. ids: one a table."""
+    """The values that a step computes with. vectors: one a call, float32 [ids, dim]. ids: one a table."""
 
     trainable: Float32
     state: Float32
