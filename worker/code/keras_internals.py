@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -17,7 +16,7 @@ import keras
 from keras.src import backend
 from keras.src.backend.common import global_state
 from keras.src.saving import saving_lib
-from keras.src.utils import rng_utils
+from keras.src.utils import module_utils
 
 from shoal.worker.code.of_keras import is_keras_own
 
@@ -27,16 +26,19 @@ except ImportError:  # of an older Keras, whose only engine is TensorFlow
     masking = None
 
 
-def seed_all(seed: int) -> None:
-    """Seed Keras, Python and NumPy, and TensorFlow where it is Keras's backend.
+def hide_tensorflow() -> None:
+    """Let Keras do without TensorFlow, which it imports to look for its types, if it is installed.
 
-    keras.utils.set_random_seed would import TensorFlow for that wherever it is installed.
+    Layers that cannot do without it raise ImportError.
     """
-    if backend.backend() == "tensorflow":
-        keras.utils.set_random_seed(seed)
-        return
-    with mock.patch.object(rng_utils, "tf", SimpleNamespace(available=False)):
-        keras.utils.set_random_seed(seed)
+    module_utils.tensorflow._available = False
+
+
+@contextmanager
+def with_tensorflow() -> Iterator[None]:
+    """Let Keras have TensorFlow in the body, if it is installed."""
+    with mock.patch.object(module_utils.tensorflow, "_available", None):
+        yield
 
 
 def masks_of(tensors: Any) -> list[Any]:

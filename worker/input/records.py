@@ -7,9 +7,10 @@ columns are read at all. What is made of the columns is the engine's pipeline's.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,34 +130,43 @@ class Records:
                     return sample_columns(self.reader, source.name, 1)
         raise UserError(f"there is no record in the {mode} data")
 
-    def beginnings(self, faults: Collection[str]) -> Iterator[dict[str, Any]]:
+    def beginnings(self, faults: Collection[str]) -> Generator[dict[str, Any], None, None]:
         """The first records, together, and then each of them alone.
 
         Lack columns whose values are wrong, and `faults`, in all of whose something is. Where the
-        first records cannot be read together, each of the very first alone that can be. Raises
-        UnreadableError and OSError.
+        first records cannot be read together, each of the very first alone that can be. Close it
+        at the end. Raises UnreadableError and OSError.
         """
-        with self.reading("the first records"):
-            source = self.reader.first()
         names = [name for name in self.reader.schema().names if name not in faults]
-        end = min(source.records, FIRST_RECORDS)
-        chunks = self._raw(source.name, 0, end)
+        narrowed = bool(faults) and bool(names)
+        if narrowed:
+            self.reader.narrow(names)
+        try:
+            yield from self._beginnings(names)
+        finally:
+            if narrowed:
+                self.reader.widen()
+
+    def _beginnings(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        chunks = self._raw(lambda: self.reader.head(FIRST_RECORDS)[1])
         if chunks:
             yield _converted(chunks, names)
-            if end > 1:
-                for chunk in chunks:
-                    for row in range(rows_in(chunk)):
-                        yield _converted([row_of(chunk, row)], names)
+            rows = [(chunk, row) for chunk in chunks for row in range(rows_in(chunk))]
+            for chunk, row in rows if len(rows) > 1 else ():
+                yield _converted([row_of(chunk, row)], names)
             return
-        for record in range(min(end, ALONE)):
-            if chunks := self._raw(source.name, record, record + 1):
+        with self.reading("the first records"):
+            source = self.reader.first()
+        for record in range(min(source.records, ALONE)):
+            read = partial(self.reader.read, source.name, record, record + 1)
+            if chunks := self._raw(read):
                 yield _converted(chunks, names)
 
-    def _raw(self, source: str, start: int, end: int) -> list[Any]:
-        """The chunks of a range, not converted; none where it cannot be read."""
+    def _raw(self, read: Callable[[], Iterable[Any]]) -> list[Any]:
+        """The chunks that are read, not converted; none where they cannot be."""
         try:
             with self.reading("the first records"):
-                return list(gathered(self.reader.read(source, start, end), self.reader))
+                return list(gathered(iter(read()), self.reader))
         except UnreadableError:
             raise
         except (UserError, UserCodeError):
@@ -197,12 +207,19 @@ class Records:
             if name in names:
                 raise self._faults[name]
 
-    def widen(self, names: Collection[str]) -> None:
-        """Read these columns too from now on. Raises UserError as `use` does."""
+    def widen(self, names: frozenset[str]) -> None:
+        """Read these columns too from now on.
+
+        Raises UserError if something is wrong with one, or if they were read all the time.
+        """
         self.refuse_faulty(names)
-        if self.used is None:
-            return
-        self.used = self.used | frozenset(names)
+        if self.used is None or self.used >= names:
+            raise UserError(
+                f"{self.first_source}: the reader gives no column "
+                f"{', '.join(map(repr, sorted(names)))} with some records, and does with its first "
+                "ones: each must have the same columns"
+            )
+        self.used = self.used | names
         if self._module.custom_data_reader is None:
             self.reader.widen()
             self.reader.narrow(self.used)

@@ -14,7 +14,7 @@ import keras
 from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
 from shoal.layers import lookup_with
-from shoal.worker.code.keras_internals import compiled_with, seed_all
+from shoal.worker.code.keras_internals import compiled_with
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines import chosen_engine
 from shoal.worker.model.built import BuiltModel, ServedTable, calling
@@ -55,7 +55,7 @@ def build_keras_model(
     """Build the model of a module and trace which ids it looks up; see Engine.build."""
     engine = chosen_engine()
     file = module.path.name
-    seed_all(config.seed)
+    keras.utils.set_random_seed(config.seed)
     # A functional model runs layers of the user's own to learn the shape of their outputs.
     with (
         tables_above(config.embedding_threshold),
@@ -63,7 +63,7 @@ def build_keras_model(
         explaining_configs(file),
         taking_weights(file),
     ):
-        model = module.build_model(keras.Model, "a keras.Model")
+        model = module.build_model()
     module = module.as_compiled(compiled_with(model))
     check_model(model, file)
     if features_spec is None:

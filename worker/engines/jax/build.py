@@ -20,7 +20,16 @@ def build(module: UserModule, *more: Any) -> BuiltModel:
 
     @functools.wraps(given)
     def custom_model() -> Any:
-        model = given()
+        try:
+            model = given()
+        except ImportError as error:
+            if "requires TensorFlow" not in str(error):
+                raise
+            raise UserError(
+                f"{module.describe(custom_model.__name__)}: {str(error).partition('.')[0]}, and "
+                "the model is computed by JAX: use the layers of shoal.preprocessing in "
+                f"{module.feed_name}, or give --engine tensorflow"
+            ) from error
         for kind in type(model).__mro__:
             if kind.__module__.partition(".")[0] in _LIBRARIES:
                 raise UserError(

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.errors import UserError
+from shoal.worker.code.keras_internals import hide_tensorflow
+from shoal.worker.code.module import summary
 from shoal.worker.engines.engine import Engine
 from shoal.worker.engines.host.vectors import clipped
 from shoal.worker.engines.jax.build import build
@@ -27,6 +29,7 @@ from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model.keras_models import optimizers_of
 from shoal.worker.model.supported import check_features
 
+hide_tensorflow()
 # Inputs of int64 are 32-bit ones in a step, and steps.py sees to their values.
 warnings.filterwarnings("ignore", "Explicitly requested dtype")
 
@@ -50,8 +53,18 @@ class Jax:
     exporter = JaxExporter
     eagerly = staticmethod(jax.ensure_compile_time_eval)
 
-    def explained(self, error: BaseException | None, model: Any, module: Any, labels: Any) -> None:
-        """See the Protocol: what JAX raises has no values of a batch."""
+    def explained(
+        self, error: BaseException | None, model: Any, module: Any, labels: Any
+    ) -> str | None:
+        """See the Protocol: what JAX raises has no values of a batch, but some constants."""
+        del model, labels
+        if not isinstance(error, OverflowError):
+            return None
+        return (
+            f"the model of {module.path.name} computes with a number that is no 32-bit one "
+            f"({summary(error)}): in a step of JAX integers have 32 bits, so compute such ids in "
+            f"{module.feed_name}"
+        )
 
     def activation(self, predictions: Any) -> None:
         """See the Protocol: an array of JAX does not tell what made it."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.base.nested import leaves
 from shoal.errors import UserError
+from shoal.worker.code.keras_internals import with_tensorflow
 from shoal.worker.engines.jax.arrays import beyond
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import ExportedTable
@@ -42,9 +43,23 @@ class JaxExporter(KerasExporter):
         chosen = (kinds - {"auto"}) | {"keras"} if "auto" in kinds else kinds
         super().__init__(model, chosen, NoSavedModels())
 
+    def write(
+        self, tables: Mapping[str, ExportedTable], folder: Path
+    ) -> tuple[dict[str, str | None], dict[str, dict[str, str]]]:
+        """See the Protocol."""
+        with with_tensorflow():  # tables of any id are an IntegerLookup, which needs it
+            return super().write(tables, folder)
+
+    def lacking(self, tables: Mapping[str, ExportedTable]) -> list[str]:
+        """See the Protocol."""
+        with with_tensorflow():
+            return super().lacking(tables)
+
     def predictions(
         self, folder: Path, written: Mapping[str, str | None], features: Any
     ) -> Iterator[tuple[str, Any]]:
         """See the Protocol. None of features that a model of Keras on JAX cannot be given."""
         if all(beyond(each) is None for each in leaves(features)):
-            yield from super().predictions(folder, written, features)
+            with with_tensorflow():
+                found = list(super().predictions(folder, written, features))
+            yield from found

@@ -20,7 +20,7 @@ from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import taken_features
 from shoal.worker.engines.jax.arrays import in_step, sample
-from shoal.worker.engines.jax.lookups import Recording
+from shoal.worker.engines.jax.lookups import Recording, called
 from shoal.worker.engines.jax.programs import Program
 from shoal.worker.model.embeddings.integers import cast_features, not_kept
 from shoal.worker.model.embeddings.keras_embeddings import out_of_range
@@ -62,7 +62,8 @@ class TracedIds:
         """Trace the model. Raises what it raises, and UserError for a lookup that is refused."""
         if not self._model.built:
             with lookup_with(Recording(self._refusals)):
-                self._model(self._taken(in_step(self._features)), training=False)
+                features = taken_features(self._model, in_step(self._features))
+                self._model(features, training=False)
         record, _ = self._traced(self._features, training=False)
         self.calls = [layer.table for layer in record.layers]
         self._layers = [layer.name for layer in record.layers]
@@ -73,9 +74,6 @@ class TracedIds:
         names = list(self.tables)
         self.positions = [names.index(table) for table in self.calls]
         self.frozen = set(names) - {each.table for each in record.layers if each.trainable}
-
-    def _taken(self, features: Any) -> Any:
-        return taken_features(self._model, features)
 
     def _traced(self, features: Any, *, training: bool) -> tuple[Recording, Any]:
         """The lookups of the model, and the jaxpr of their ids.
@@ -88,7 +86,7 @@ class TracedIds:
             record = Recording(self._refusals, dict(zip(self.tables, witnesses, strict=True)))
             records.append(record)
             with lookup_with(record):
-                self._model.stateless_call(trained, others, self._taken(given), training=training)
+                called(self._model, trained, others, given, training=training)
             return record.ids
 
         values = [

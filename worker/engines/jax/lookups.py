@@ -14,7 +14,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import keras
 
+from shoal.worker.code.keras_internals import taken_features
 from shoal.worker.model.refusals import Refusals
 
 
@@ -84,3 +86,19 @@ class Vectors:
         if not layer.trainable:
             shaped = jax.lax.stop_gradient(shaped)
         return shaped.astype(layer.compute_dtype)
+
+
+def called(
+    model: Any, trained: Sequence[Any], others: Sequence[Any], features: Any, *, training: bool
+) -> tuple[Any, keras.StatelessScope]:
+    """The outputs of a model with these values of its variables, and the scope of the call.
+
+    Not by stateless_call, which passes over Keras's own call: layers would not be told whether they
+    are trained, and outputs had no masks.
+    """
+    pairs = [
+        *zip(model.trainable_variables, trained, strict=True),
+        *zip(model.non_trainable_variables, others, strict=True),
+    ]
+    with keras.StatelessScope(state_mapping=pairs, collect_losses=True) as scope:
+        return model(taken_features(model, features), training=training), scope

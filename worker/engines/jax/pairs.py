@@ -97,12 +97,15 @@ def _has_square(
                 stretched[made] = inputs[0].aval.shape
             elif name in MOVING | {"convert_element_type"} and inputs and inputs[0] in stretched:
                 stretched[made] = stretched[inputs[0]]
-        shapes = {
-            (next(iter(origins[each])), _is_column(stretched[each]))
+        if not any(_is_square(made.aval.shape) for made in equation.outvars):
+            continue
+        sides = {
+            (next(iter(origins[each])), side)
             for each in inputs
-            if each in stretched and len(origins.get(each, ())) == 1
+            if len(origins.get(each, ())) == 1
+            and (side := _side(stretched.get(each, each.aval.shape))) is not None
         }
-        if len(shapes) == 2 and len({of for of, _ in shapes}) == len({c for _, c in shapes}) == 2:
+        if any(one[0] != two[0] and one[1] != two[1] for one in sides for two in sides):
             return True
     return False
 
@@ -111,9 +114,11 @@ def _is_square(shape: tuple[int, ...]) -> bool:
     return shape[:2] == (BATCH, BATCH)
 
 
-def _is_column(shape: tuple[int, ...]) -> bool:
-    """True for [batch, 1], false for [batch] and [1, batch]."""
-    return len(shape) > 1 and shape[0] == BATCH
+def _side(shape: tuple[int, ...]) -> str | None:
+    """How an array of this shape lies in [batch, batch]; None for one that does not."""
+    if shape[:2] == (BATCH, 1):
+        return "column"
+    return "row" if shape[:2] == (1, BATCH) or shape == (BATCH,) else None
 
 
 def _advice(labels: Any, predictions: Any) -> str:

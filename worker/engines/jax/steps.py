@@ -21,12 +21,12 @@ from shoal.base.nested import leaves, mapped, named_leaves
 from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker.attribution import attributing
-from shoal.worker.code.keras_internals import masks_of, note_masks, taken_features
+from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.engines.host.vectors import gathered, summed
 from shoal.worker.engines.jax.arrays import beyond, in_step, sample
 from shoal.worker.engines.jax.dense import FlatVariables
 from shoal.worker.engines.jax.ids import RECORDS, TracedIds
-from shoal.worker.engines.jax.lookups import Vectors
+from shoal.worker.engines.jax.lookups import Vectors, called
 from shoal.worker.engines.jax.programs import Program
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
@@ -177,15 +177,13 @@ class CompiledSteps:
         moving, own = iter(self._state.unpack(state)), iter(kept)
         others = [next(moving) if its else next(own) for its in self._is_state]
         with lookup_with(Vectors(self._refusals, vectors, self._ids.calls)):
-            outputs, others, losses = self._model.stateless_call(
-                self._trainable.unpack(trainable),
-                others,
-                taken_features(self._model, features),
-                training=training,
-                return_losses=True,
-            )
+            values = self._trainable.unpack(trainable)
+            outputs, scope = called(self._model, values, others, features, training=training)
+        with scope:
+            losses = list(self._model.losses)
+        after = [scope.get_current_value(e) for e in self._model.non_trainable_variables]
         of_layers = sum((jnp.asarray(each, jnp.float32) for each in losses), jnp.float32(0))
-        return outputs, others, of_layers
+        return outputs, after, of_layers
 
     # ------------------------------------------------------------ prediction
 
@@ -215,6 +213,10 @@ class CompiledSteps:
         )
         # Attributes of arrays do not come out of a traced function.
         return outputs, of_layers, masks_of(outputs)
+
+    def loss(self, batch: Batch, inputs: Inputs) -> float:
+        """See the Protocol: a module of Keras has no training_step."""
+        raise NotImplementedError
 
     def trace_prediction(self, features_spec: Any) -> None:
         """Trace `predict` for batches of another spec. Raises what the model raises."""
