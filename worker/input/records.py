@@ -7,13 +7,14 @@ columns are read at all. What is made of the columns is the engine's pipeline's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from shoal.config.groups.event_time import EventTime
 from shoal.data.columns import (
@@ -90,6 +91,7 @@ class Records:
         self._patience = patience
         self._in_windows = ShuffledRecords(self._window)
         self._faults: Mapping[str, UserError] = {}
+        self._schema: pa.Schema | None = None  # before the reader is narrowed
         self._times = None if event_time is None else self._event_times(event_time)
 
     @property
@@ -122,7 +124,8 @@ class Records:
         where there is none.
         """
         if isinstance(self.reader, IndexedReader):
-            columns, faults = typed_columns(self.reader.schema(), self.first_source)
+            self._schema = self.reader.schema()
+            columns, faults = typed_columns(self._schema, self.first_source)
             return columns, faults | self.reader.faults()
         with self.reading("the first record"):
             for source in self.reader.sources():
@@ -130,24 +133,16 @@ class Records:
                     return sample_columns(self.reader, source.name, 1)
         raise UserError(f"there is no record in the {mode} data")
 
-    def beginnings(self, faults: Collection[str]) -> Generator[dict[str, Any], None, None]:
+    def beginnings(self, faults: Collection[str]) -> Iterator[dict[str, Any]]:
         """The first records, together, and then each of them alone.
 
-        Lack columns whose values are wrong, and `faults`, in all of whose something is. Where the
-        first records cannot be read together, each of the very first alone that can be. Close it
-        at the end. Raises UnreadableError and OSError.
+        Lack columns whose values are wrong, and `faults`, in all of whose something is, and which
+        are not read any more. Where the first records cannot be read together, each of the very
+        first alone that can be. Raises UnreadableError and OSError.
         """
         names = [name for name in self.reader.schema().names if name not in faults]
-        narrowed = bool(faults) and bool(names)
-        if narrowed:
+        if faults and names:
             self.reader.narrow(names)
-        try:
-            yield from self._beginnings(names)
-        finally:
-            if narrowed:
-                self.reader.widen()
-
-    def _beginnings(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         chunks = self._raw(lambda: self.reader.head(FIRST_RECORDS)[1])
         if chunks:
             yield _converted(chunks, names)
@@ -175,7 +170,7 @@ class Records:
     def refuse_column(self, name: str, what: str) -> None:
         """Raises UserError for a column that is not there, with what may be the reason."""
         try:
-            check_columns(self.reader.schema(), [name], what, self.first_source)
+            check_columns(self._schema or self.reader.schema(), [name], what, self.first_source)
         except UserError as error:
             raise UserError("; ".join((str(error), *self.reader.name_doubts()))) from error
 

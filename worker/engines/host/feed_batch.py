@@ -6,7 +6,6 @@ Owns the first calls, which tell the spec of its arrays and the columns that it 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from typing import Any, TypeGuard
 
 from shoal.base.feeding import giving_arrays
@@ -85,17 +84,16 @@ class FeedBatch:
         together: Parts | Exception | None = None
         alone: list[Parts | Exception] = []
         good: list[Parts] = []
-        with closing(self._records.beginnings(faults)) as beginnings:
-            for columns in beginnings:
-                outcome = self._tried(columns, faults)
-                if records_in(columns) > 1:
-                    together = outcome
-                else:
-                    alone.append(outcome)
-                if isinstance(outcome, list):
-                    good.append(outcome)
-                if len(good) == 2 and not _failed(together):
-                    return good
+        for columns in self._records.beginnings(faults):
+            outcome = self._tried(columns, faults)
+            if records_in(columns) > 1:
+                together = outcome
+            else:
+                alone.append(outcome)
+            if isinstance(outcome, list):
+                good.append(outcome)
+            if len(good) == 2 and not _failed(together):
+                return good
         failed = [each for each in alone if _failed(each)]
         if isinstance(together, list) and alone and len(failed) == len(alone):
             raise failed[0]  # the last minibatch of a task may have one record

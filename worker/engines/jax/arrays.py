@@ -21,12 +21,18 @@ Array = npt.NDArray[Any]
 
 LIMITS = np.iinfo(np.int32)
 
-_ON_HOST = {"float64": "float32", "uint64": "int64", "uint32": "int64", "object": "int64"}
+_TYPES = {"float64": "float32", "uint64": "int64", "uint32": "int64", "object": "int64"}
 """Types of what feed_batch gives -> those of a batch. Texts become ids, as an engine has them."""
 
 
-def on_host(array: Array) -> Array:
-    """An array as a batch has it. Raises UserError for a uint64 that is no int64."""
+def on_host(nested: Any) -> Any:
+    """Arrays as a batch has them. Raises UserError for a uint64 that is no int64."""
+    return mapped(_on_host, nested)
+
+
+def _on_host(array: Array | None) -> Array | None:
+    if array is None:
+        return None
     if array.dtype.kind == "O":
         return string_ids(array)
     if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
@@ -43,7 +49,7 @@ def spec_on_host(spec: ArraySpec | None) -> ArraySpec | None:
 
 
 def _type_on_host(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(_ON_HOST.get(dtype.name, dtype))
+    return np.dtype(_TYPES.get(dtype.name, dtype))
 
 
 def in_step(nested: Any) -> Any:

@@ -23,7 +23,7 @@ from shoal.worker.engines.jax.arrays import in_step, sample
 from shoal.worker.engines.jax.lookups import Recording, called
 from shoal.worker.engines.jax.programs import Program
 from shoal.worker.model.embeddings.integers import cast_features, not_kept
-from shoal.worker.model.embeddings.keras_embeddings import out_of_range
+from shoal.worker.model.embeddings.keras_embeddings import noting_others, out_of_range
 from shoal.worker.model.embeddings.sharing import sharing_refused
 from shoal.worker.model.refusals import Refusals
 
@@ -39,6 +39,9 @@ class TracedIds:
     tables: the first embedding layer of each table by the table's name, in the order of the tables
     on the servers. calls: the table of each call, in the order of the calls. positions: that of
     this table. frozen: the tables that no layer trains.
+
+    The ids of Embedding layers that are no tables are found, too, if they follow from the features:
+    JAX takes another row, or none, for an id that such a layer does not have.
     """
 
     def __init__(self, model: Any, features_spec: Any, refusals: Refusals, file: str) -> None:
@@ -52,8 +55,9 @@ class TracedIds:
         self.tables: dict[str, Any] = {}
         self.positions: list[int] = []
         self.frozen: set[str] = set()
-        self._layers: list[str] = []
-        self._sources: list[int] | None = None
+        self._layers: list[Any] = []  # of the tables' calls, and then of the others
+        self._places: list[int] = []  # of the outputs of the jaxpr that are computed, or features
+        self._sources: list[int | None] = []  # of each of these: the feature that it is
         self._programs: dict[tuple[Any, ...], Any] = {}
 
     # ------------------------------------------------------------ the trace
@@ -66,7 +70,7 @@ class TracedIds:
                 self._model(features, training=False)
         record, _ = self._traced(self._features, training=False)
         self.calls = [layer.table for layer in record.layers]
-        self._layers = [layer.name for layer in record.layers]
+        self._layers = [*record.layers, *record.others]
         for layer in record.layers:
             known = self.tables.setdefault(layer.table, layer)
             if (reason := sharing_refused(known, layer)) is not None:
@@ -85,9 +89,11 @@ class TracedIds:
         def function(trained: Any, others: Any, witnesses: Any, given: Any) -> list[Any]:
             record = Recording(self._refusals, dict(zip(self.tables, witnesses, strict=True)))
             records.append(record)
-            with lookup_with(record):
+            with lookup_with(record), noting_others() as noted:
                 called(self._model, trained, others, given, training=training)
-            return record.ids
+            noted = [each for each in noted if jnp.issubdtype(each[1].dtype, jnp.integer)]
+            record.others = [layer for layer, _ in noted]
+            return [*record.ids, *(ids.reshape(-1).astype("int64") for _, ids in noted)]
 
         values = [
             [variable.value for variable in variables]
@@ -100,67 +106,77 @@ class TracedIds:
 
     def check(self) -> None:
         """Raise UserError if ids cannot be known from the features alone."""
-        self.refuse_unknown(training=False)
-        program = Program.of(self._jaxpr(self._features), [True] * len(self.calls))
-        places = [place for place, used in enumerate(self._used_features(program)) if used]
-        found = [program.input_of(call) for call in range(len(self.calls))]
-        before = sum(program.used) - len(places)
-        if not before and None not in found:
-            self._sources = [places[each] for each in found if each is not None]
+        closed = self._jaxpr(self._features)
+        self._refuse_unknown(closed)
+        for place in range(len(self._layers)):
+            if self._unknown(closed, place) is not None:
+                continue
+            program = self._program(closed, [place])
+            given = [each for each, its in enumerate(self._features_of(program)) if its]
+            found = program.input_of(0)
+            constants = sum(program.used) - len(given)
+            self._places.append(place)
+            self._sources.append(None if found is None or constants else given[found])
 
     def refuse_unknown(self, *, training: bool) -> None:
         """Raise UserError as `check`, for a call of the model in training or not."""
-        _, closed = self._traced(self._features, training=training)
-        trained, others = self._model.trainable_variables, self._model.non_trainable_variables
+        self._refuse_unknown(self._traced(self._features, training=training)[1])
+
+    def _refuse_unknown(self, closed: Any) -> None:
+        for place in range(len(self.calls)):
+            if (found := self._unknown(closed, place)) is not None:
+                raise UserError(
+                    f"{self._file}: the ids of embedding {self._layers[place].name!r} are computed "
+                    f"from {found}: shoal looks ids up before the step, so they must follow from "
+                    "the features alone; compute them in feed_batch"
+                )
+
+    def _unknown(self, closed: Any, place: int) -> str | None:
+        """Of what else than features the ids of a call are made, in words; None for nothing."""
         sources = [
-            *(f"the variable {each.path}, which is being trained" for each in trained),
-            *(_changing(each) for each in others),
+            *(f"the variable {e.path}, which is being trained" for e in self._trained),
+            *(_changing(each) for each in self._others),
             *(f"the rows of table {each!r}" for each in self.tables),
         ]
-        for call, layer in enumerate(self._layers):
-            program = Program.of(closed, [place == call for place in range(len(self._layers))])
-            found = [
-                text
-                for text, used in zip(sources, program.used, strict=False)
-                if used and text is not None
-            ]
-            if program.draws:
-                found.append("random numbers drawn inside the model")
-            if found:
-                raise UserError(
-                    f"{self._file}: the ids of embedding {layer!r} are computed from {found[0]}: "
-                    "shoal looks ids up before the step, so they must follow from the features "
-                    "alone; compute them in feed_batch"
-                )
+        program = self._program(closed, [place])
+        for text, used in zip(sources, program.used, strict=False):
+            if used and text is not None:
+                return text
+        return "random numbers drawn inside the model" if program.draws else None
+
+    @property
+    def _trained(self) -> Sequence[Any]:
+        return list(self._model.trainable_variables)
+
+    @property
+    def _others(self) -> Sequence[Any]:
+        return list(self._model.non_trainable_variables)
+
+    def _program(self, closed: Any, places: Sequence[int]) -> Program:
+        return Program.of(closed, [each in places for each in range(len(closed.jaxpr.outvars))])
 
     # ------------------------------------------------------------ the ids of a batch
 
     def _jaxpr(self, features: Any) -> Any:
         return self._traced(features, training=False)[1]
 
-    def _used_features(self, program: Program) -> list[bool]:
+    def _features_of(self, program: Program) -> list[bool]:
+        """Whether a program uses each feature."""
         return program.used[len(program.used) - len(leaves(self._features)) :]
 
-    def _computed(self, features: Any) -> list[Int64]:
-        """The ids of each call, by what of the model they need; compiled for each size."""
+    def _computed(self, features: Any, places: Sequence[int]) -> list[Int64]:
+        """The ids of some calls, by what of the model they need; compiled for each size."""
         given = leaves(features)
         key = tuple(each.shape for each in given)
         with jax.enable_x64(True):
             if key not in self._programs:
-                program = Program.of(self._jaxpr(features), [True] * len(self.calls))
-                variables = [
-                    variable.value
-                    for variable, used in zip(
-                        (*self._model.trainable_variables, *self._model.non_trainable_variables),
-                        program.used,
-                        strict=False,
-                    )
-                    if used
-                ]
-                self._programs[key] = jax.jit(program), variables, self._used_features(program)
-            compiled, variables, used = self._programs[key]
+                program = self._program(self._jaxpr(features), places)
+                pairs = zip((*self._trained, *self._others), program.used, strict=False)
+                constants = [variable.value for variable, used in pairs if used]
+                self._programs[key] = jax.jit(program), constants, self._features_of(program)
+            compiled, constants, used = self._programs[key]
             taken = [each for each, its in zip(given, used, strict=True) if its]
-            return [np.asarray(each) for each in compiled(*variables, *taken)]
+            return [np.asarray(each) for each in compiled(*constants, *taken)]
 
     def by_table(self, features: Any) -> list[list[Int64]]:
         """For each table, the ids int64 [n] that each call looks up in `features`.
@@ -170,24 +186,29 @@ class TracedIds:
         by_name: dict[str, list[Int64]] = {name: [] for name in self.tables}
         if (reason := not_kept(features, self._cast)) is not None:
             self._refusals.refuse(f"{self._file}: {reason}")
-        for name, numbers in zip(self.calls, self._numbers(features), strict=True):
-            if (reason := out_of_range(self.tables[name], numbers)) is not None:
+        found = self.numbers(features)
+        for place, numbers in zip(self._places, found, strict=True):
+            if (reason := out_of_range(self._layers[place], numbers)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
+        for name, numbers in zip(self.calls, found, strict=False):
             by_name[name].append(numbers)
         return list(by_name.values())
 
-    def _numbers(self, features: Any) -> Sequence[Int64]:
-        """The ids int64 [n] of each call; calls that take the same feature share an array."""
-        if not self.calls:
-            return []
-        if self._sources is None:
-            return self._computed(features)
+    def numbers(self, features: Any) -> list[Int64]:
+        """The ids int64 [n] of each call, of the tables and then of other layers, unchecked.
+
+        Calls that take the same feature share an array.
+        """
         given = leaves(features)
         of = {
-            place: given[place].reshape(-1).astype(np.int64, copy=False)
-            for place in set(self._sources)
+            source: given[source].reshape(-1).astype(np.int64, copy=False)
+            for source in set(self._sources)
+            if source is not None
         }
-        return [of[place] for place in self._sources]
+        pairs = list(zip(self._places, self._sources, strict=True))
+        places = [place for place, source in pairs if source is None]
+        left = iter(self._computed(features, places) if places else ())
+        return [next(left) if source is None else of[source] for _, source in pairs]
 
 
 def _changing(variable: Any) -> str | None:

@@ -37,13 +37,14 @@ class Recording:
     """Notes which layer was called with which ids; the vectors it gives are zeros.
 
     witnesses: a number of each table, of which its vectors are made, by which what is computed
-    from them is found; none: of constants.
+    from them is found; none: of constants. others: embedding layers that are no tables.
     """
 
     refusals: Refusals
     witnesses: Mapping[str, Any] = field(default_factory=dict)
     layers: list[Any] = field(default_factory=list)
     ids: list[Any] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
 
     def __call__(self, layer: Any, ids: Any) -> Any:
         """Note a call; zeros of the vectors' shape."""

@@ -115,7 +115,7 @@ def _is_square(shape: tuple[int, ...]) -> bool:
 
 
 def _side(shape: tuple[int, ...]) -> str | None:
-    """How an array of this shape lies in [batch, batch]; None for one that does not."""
+    """The place of an array of this shape in [batch, batch]; None for one that does not."""
     if shape[:2] == (BATCH, 1):
         return "column"
     return "row" if shape[:2] == (1, BATCH) or shape == (BATCH,) else None

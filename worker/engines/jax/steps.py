@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a step computes with. vectors: one a call, float32 [ids, dim]. ids: one a table."""
+    """The values of a step. vectors: one a call, float32 [ids, dim]. ids: one a table."""
 
     trainable: Float32
     state: Float32
@@ -237,12 +237,8 @@ class CompiledSteps:
         features, labels, weights = (
             None if spec is None else sample(spec, RECORDS) for spec in self._specs
         )
-        found = self._ids.by_table(features)
-        remaining = [list(each) for each in found]
-        vectors = [
-            np.zeros((remaining[table].pop(0).size, self._dims[table]), np.float32)
-            for table in self._ids.positions
-        ]
+        ids = zip(self._ids.positions, self._ids.numbers(features), strict=False)
+        vectors = [np.zeros((each.size, self._dims[table]), np.float32) for table, each in ids]
         values = (np.zeros(each.size, np.float32) for each in (self._trainable, self._state))
         trainable, state = values
         return trainable, vectors, state, self._kept, *map(in_step, (features, labels, weights))

@@ -29,6 +29,10 @@ from shoal.worker.model.embeddings.row_dtypes import holds_rows
 
 _threshold: contextvars.ContextVar[float] = contextvars.ContextVar("threshold", default=math.inf)
 
+_noted: contextvars.ContextVar[list[tuple[Any, Any]] | None] = contextvars.ContextVar(
+    "noted", default=None
+)
+
 BYTES_PER_VALUE = 4
 
 
@@ -44,6 +48,17 @@ def tables_above(threshold: float) -> Iterator[None]:
         yield
     finally:
         _threshold.reset(token)
+
+
+@contextmanager
+def noting_others() -> Iterator[list[tuple[Any, Any]]]:
+    """Note the Embedding layers called in the body that are no tables, with their ids."""
+    noted: list[tuple[Any, Any]] = []
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
 
 
 def is_served(layer: Any) -> bool:
@@ -68,13 +83,16 @@ def plain_copy(layer: Any, values: npt.NDArray[np.float32]) -> Any:
 
 
 def out_of_range(layer: Any, ids: npt.NDArray[np.int64]) -> str | None:
-    """The error message for `ids` that are not all in the layer's table; None if they are."""
-    count = vocabulary(layer)
+    """The error message for `ids` that are not all in the layer's table; None if they are.
+
+    layer: of any embedding, also one that is no table.
+    """
+    count = vocabulary(layer) if is_served(layer) else getattr(layer, "input_dim", 0)
     if not count or not ids.size or (ids.min() >= 0 and ids.max() < count):
         return None
     wrong = ids[(ids < 0) | (ids >= count)][0]
     what, size, other = "embedding", "input_dim", "shoal.layers.Embedding"
-    if layer.of_keras_rs is not None:
+    if is_served(layer) and layer.of_keras_rs is not None:
         what, size = "table", "vocabulary_size"
         other = "shoal.layers.DistributedEmbedding with vocabulary_size=None"
     return outside_message(what, layer.name, int(wrong), count, size, other)
@@ -173,6 +191,8 @@ def _install() -> None:
     @functools.wraps(call)
     def _call(self: Any, inputs: Any) -> Any:
         if not is_served(self):
+            if (noted := _noted.get()) is not None:
+                noted.append((self, inputs))
             return call(self, inputs)
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if dtype not in ("int32", "int64") and vocabulary(self):

@@ -203,6 +203,12 @@ def test_columns_of_two_types_do_not_matter_where_they_are_not_taken(pipeline, t
     assert xs(made.batches(records(str(tmp_path / "b.csv"), 40, 50))) == list(range(40, 50))
     with pytest.raises(UserError, match="the files differ in column 'z'"):
         pipeline(str(tmp_path / "*.csv"), "return {'x': columns['z']}, columns['y']")
+    with pytest.raises(UserError, match=r"no column 'Z' \(did you mean z\?\)"):
+        pipeline(str(tmp_path / "*.csv"), "return {'x': columns['Z']}, columns['y']")
+    late = "x = columns['x']; return {'x': columns['z'] if x[0] == 48 else x}, columns['y']"
+    made = pipeline(str(tmp_path / "*.csv"), late)
+    with pytest.raises(UserError, match="the files differ in column 'z'"):
+        list(made.batches(records(str(tmp_path / "a.csv"), 40, 50)))
 
 
 class BrokenReader:

@@ -142,6 +142,25 @@ def test_an_id_beyond_a_table_of_keras_is_refused():
         model.pull({"ids": np.array([[1, 100]])}, training=True)
 
 
+@pytest.mark.parametrize("wrong", [-1, 24])
+@pytest.mark.parametrize("shift", [0, 5])
+def test_an_id_beyond_a_layer_of_the_workers_is_refused(wrong, shift):
+    """JAX would take the last row for -1, and no number for 24."""
+
+    def build():
+        hours = keras.Input((), dtype="int64", name="hour")
+        rows = layers.Embedding(24, 4, name="hours")(hours - shift)
+        return keras.Model({"hour": hours}, layers.Dense(1)(rows))
+
+    spec = {"hour": SPEC["hour"]}
+    model = served(module_of(build, "mse"), spec)
+    assert list(model.tables) == []
+    right = {"hour": np.array([0, 23]) + shift}
+    assert np.isfinite(model.compute(model.prepare(batch(right)), 0)[0])
+    with pytest.raises(UserError, match=f"'hours' was given the id {wrong}: its ids go from 0"):
+        model.pull({"hour": np.array([3, wrong]) + shift}, training=True)
+
+
 # ------------------------------------------------------------ 64-bit integers in a step
 
 
