@@ -6,6 +6,7 @@ the ids follow from. Ids that are features as they are, but for a shape, are rea
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -107,8 +108,10 @@ class TracedIds:
         self.frozen = set(self.tables) - {each.table for each in record.tables if each.trainable}
         self._sources, self._traced = self._kept(traced)
         if None in self._sources and not self._holds_for(records + 1):
-            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone.
+            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone. Later
+            # ones are made while another thread trains the model, so they are of a copy.
             self._of_sizes = {}
+            self._model = copy.deepcopy(self._model)
 
     def _trace(self, sample: Sequence[torch.Tensor]) -> tuple[torch.fx.GraphModule, Recording]:
         """The trace of a call with such features, and what was looked up in it."""
