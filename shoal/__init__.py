@@ -1,7 +1,8 @@
 """shoal: elastic training of recommendation models with huge embedding tables.
 
 Importing it costs nothing: each name is loaded when it is first used, so that
-`shoal.layers`, `shoal.optimizers` and `shoal.preprocessing` alone import Keras.
+`shoal.layers`, `shoal.optimizers` and `shoal.preprocessing` alone import Keras, and
+`shoal.torch` PyTorch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal import callbacks, layers, metrics, optimizers, preprocessing
+    from shoal import callbacks, layers, metrics, optimizers, preprocessing, torch
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
     from shoal.api.found import attach, compare, jobs, resume
@@ -40,6 +41,7 @@ __all__ = [
     "predict",
     "preprocessing",
     "resume",
+    "torch",
     "train",
 ]
 
@@ -71,7 +73,7 @@ if importlib.util.find_spec("shoal.native") is None:
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use (PEP 562)."""
-    if name in ("callbacks", "layers", "metrics", "optimizers", "preprocessing"):
+    if name in ("callbacks", "layers", "metrics", "optimizers", "preprocessing", "torch"):
         return importlib.import_module(f"shoal.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

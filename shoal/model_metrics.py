@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.bags import ON_TENSORFLOW
+from shoal.base.group_auc import group_auc
 from shoal.native.strings import string_ids
 
 Floats = npt.NDArray[np.float64]
@@ -176,32 +177,7 @@ class GroupAUC(keras.metrics.Metric):
 
     def result(self) -> float:
         """The average; NaN if no group has both labels."""
-        records = self.records
-        if np.isnan(records[:, 3]).any() or not np.isfinite(records[:, [2, 4]]).all():
-            return math.nan
-        if not len(records):
-            return math.nan
-        high, low, labels, predictions, weights = records[
-            np.lexsort((records[:, 3], records[:, 1], records[:, 0]))
-        ].T
-        # In this order, records of one group and one prediction are a run, and the runs of a
-        # group stand together by their predictions.
-        of_group = np.append(True, (np.diff(high) != 0) | (np.diff(low) != 0))
-        runs = np.flatnonzero(of_group | np.append(True, predictions[1:] != predictions[:-1]))
-        positive = np.add.reduceat(weights * labels, runs)
-        negative = np.add.reduceat(weights * (1 - labels), runs)
-        groups = np.flatnonzero(of_group[runs])
-        total = np.add.reduceat(positive, groups), np.add.reduceat(negative, groups)
-        before = np.cumsum(negative) - negative
-        lengths = np.diff(np.append(groups, len(runs)))
-        below = before - np.repeat(before[groups], lengths)
-        ordered = np.add.reduceat(positive * (below + negative / 2), groups)
-        both = (total[0] > 0) & (total[1] > 0)
-        if not both.any():
-            return math.nan
-        areas = ordered[both] / (total[0] * total[1])[both]
-        sizes = (total[0] + total[1])[both] if self.average == "records" else np.ones(both.sum())
-        return float(np.average(areas, weights=sizes))
+        return group_auc(self.records, average=self.average)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

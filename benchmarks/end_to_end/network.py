@@ -9,10 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow as tf
-
-DIM = 16
-UNITS = (256, 128, 64)
-RATE = 0.01
+from network_sizes import DIM, RATE, UNITS  # noqa: F401
 
 
 def deepfm(keras: Any, linear: Any, factors: Any) -> Any:

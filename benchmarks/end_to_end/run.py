@@ -2,14 +2,15 @@
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
         [--processes N] [--servers N] [--warm-steps N]
-        [--systems shoal log-file log-peer insecure tls seen ceiling keras strategy]
+        [--systems shoal torch jax log-file log-peer insecure tls seen ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy).
 `shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=file and
---durability=peer, where they are asked for; `insecure` and `tls` are with --tls=never and
---tls=always (benchmarks/security.py compares these); `seen` has all that watches a job: metrics
-with hot ids, the live page, TensorBoard and events. Compare it with a job that nothing watches:
+--durability=peer, where they are asked for; `torch` and `jax` are shoal with the same model as a
+module of PyTorch and for Keras on JAX; `insecure` and `tls` are with --tls=never and --tls=always
+(benchmarks/security.py compares these); `seen` has all that watches a job: metrics with hot ids,
+the live page, TensorBoard and events. Compare it with a job that nothing watches:
 `--systems shoal seen --shoal=--metrics-seconds=0`. --servers says how many servers shoal then has.
 With several depths, each is a system; what is called "shoal" is of the first. The systems take
 turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
@@ -59,6 +60,8 @@ TF_KERAS = BENCH / "tf_keras"
 SYSTEMS = ("shoal", "ceiling", "keras", "strategy")
 FLAGS = {
     "shoal": ("--durability", "checkpoint"),
+    "torch": ("--durability", "checkpoint", "--model-def", "model_torch.custom_model"),
+    "jax": ("--durability", "checkpoint", "--model-def", "model_jax.custom_model"),
     "log-file": ("--durability", "file"),
     "log-peer": ("--durability", "peer"),
     "insecure": ("--durability", "checkpoint", "--tls", "never"),
@@ -131,14 +134,16 @@ class Shoal:
         self._depth = depth
         self._workers = workers
         self._servers = servers
-        self._flags = flags
+        named = "--model-def" in flags
+        self._model = flags.pop(flags.index("--model-def") + 1) if named else "model.custom_model"
+        self._flags = [each for each in flags if each != "--model-def"]
         self._job = (BENCH / "end-to-end-job").resolve()
 
     def _command(self) -> list[str]:
         return [
             *(sys.executable, "-m", "shoal", "train", "--job-name", "end-to-end"),
             *("--job-dir", str(self._job), "--overwrite"),
-            *("--model-zoo", str(HERE), "--model-def", "model.custom_model"),
+            *("--model-zoo", str(HERE), "--model-def", self._model),
             *("--training-data", str(self._folder / "train.parquet")),
             *("--batch-size", str(self._batch), "--num-minibatches-per-task", "64"),
             *("--epochs", "1000", "--pipeline-depth", str(self._depth)),

@@ -16,8 +16,8 @@ COMBINERS = ("sum", "mean", "sqrtn")
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 if ON_TENSORFLOW:
-    from shoal.bags.tensorflow import integers, look_up
+    from shoal.bags.tensorflow import integers, look_up, refuse_form
 else:
-    from shoal.bags.padded import integers, look_up
+    from shoal.bags.padded import integers, look_up, refuse_form
 
-__all__ = ["COMBINERS", "ON_TENSORFLOW", "integers", "look_up"]
+__all__ = ["COMBINERS", "ON_TENSORFLOW", "integers", "look_up", "refuse_form"]

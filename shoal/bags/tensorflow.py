@@ -15,6 +15,10 @@ Rows = Callable[[tf.Tensor], tf.Tensor]
 """Ids of any shape, int64 or string, to rows, ids.shape + (dim,)."""
 
 
+def refuse_form(ids: Any, of: str) -> None:
+    """Nothing: ids of all forms are looked up."""
+
+
 def integers(ids: tf.Tensor) -> tf.Tensor:
     """String ids as int64; integers as they are."""
     if ids.dtype == tf.string:

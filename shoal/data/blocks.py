@@ -122,6 +122,22 @@ class BlockReader(FileReader):
                 batch = self._decode(data, first, count, low, high, schema)
             yield batch
 
+    def head(self, records: int) -> tuple[str, list[pa.RecordBatch]]:
+        """See DataReader: needs no index."""
+        schema = self._checked_schema()
+        for path in self._paths:
+            with reporting_rows(path):
+                file = self._storage.open(path)
+                count = end = 0
+                for number, stop in self._scan(file):
+                    count, end = count + number, stop
+                    if count >= records:
+                        break
+                if count:
+                    high = min(count, records)
+                    return path, [self._decode(file.read_at(end, 0), 0, count, 0, high, schema)]
+        return super().head(records)  # raises, as there is none
+
     def place(self, source: str, record: int) -> str:
         """See DataReader; with the byte at which the block that holds it begins."""
         first, _, begin, _ = next(self._index(source).covering(record, record + 1))

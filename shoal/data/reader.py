@@ -99,6 +99,15 @@ class DataReader(ABC):
                 return source
         raise UserError("there is no record in the data")
 
+    def head(self, records: int) -> tuple[str, list[Any]]:
+        """The first records that there are, as `read` yields them, and the name of their source.
+
+        records: at most; they may be fewer. Reads no more of a source than that takes. Raises as
+        `first` and `read` do.
+        """
+        source = self.first()
+        return source.name, list(self.read(source.name, 0, min(source.records, records)))
+
     @abstractmethod
     def schema(self) -> pa.Schema:
         """The columns, the same for every source.

@@ -7,7 +7,7 @@ missing. What another reader reads is left as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import time
 from typing import Any
 
@@ -163,11 +163,19 @@ class ShapedReader(IndexedReader):
     def _masks_by_name(self) -> dict[str, str]:
         return {name + MASK: name for name in self._masks}
 
+    def head(self, records: int) -> tuple[str, list[pa.RecordBatch]]:
+        """See DataReader."""
+        source, batches = self._inner.head(records)
+        return source, list(self._shaped(batches, source))
+
     def read(self, source: str, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield what the other reader does, in this shape."""
+        yield from self._shaped(self._inner.read(source, start, end), source)
+
+    def _shaped(self, batches: Iterable[pa.RecordBatch], source: str) -> Iterator[pa.RecordBatch]:
         schema = self.schema()
         constants = self._value_of(source) if self._constants else {}
-        for batch in self._inner.read(source, start, end):
+        for batch in batches:
             columns = [self._column(field, batch, constants) for field in schema]
             yield pa.record_batch(
                 [of_type(each, field.type) for each, field in zip(columns, schema, strict=True)],

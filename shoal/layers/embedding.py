@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import keras
 
-from shoal.bags import COMBINERS, ON_TENSORFLOW, integers, look_up, padded
+from shoal.bags import COMBINERS, ON_TENSORFLOW, integers, look_up, padded, refuse_form
 from shoal.base.words import near
 from shoal.config.table_options import OPTIONS, checked
 from shoal.errors import UserError
@@ -209,18 +209,13 @@ class Embedding(keras.layers.Layer):
 
     def call(self, ids: Any, weights: Any = None) -> Any:
         """Rows of `ids`. Raises RuntimeError outside a shoal job."""
-        self._refuse_forms(ids, weights)
+        for each in (ids, weights):
+            refuse_form(each, f"embedding {self.name!r}")
 
         def rows_of(flat: Any) -> Any:
             return rows(self, integers(flat))
 
         return look_up(rows_of, ids, weights, self.combiner, mask_zero=self.mask_zero)
-
-    def _refuse_forms(self, *given: Any) -> None:
-        """Raises UserError for ids or weights of a form that the backend has not."""
-        if not ON_TENSORFLOW:
-            for each in given:
-                padded.refuse_form(each, f"embedding {self.name!r}")
 
     def compute_mask(self, ids: Any, mask: Any = None) -> Any:  # noqa: ARG002
         """The mask of ids that are no padding; None unless `mask_zero` without a combiner."""
@@ -232,7 +227,8 @@ class Embedding(keras.layers.Layer):
 
     def compute_output_spec(self, ids: Any, weights: Any = None) -> keras.KerasTensor:
         """Shape and dtype of the rows."""
-        self._refuse_forms(ids, weights)
+        for each in (ids, weights):
+            refuse_form(each, f"embedding {self.name!r}")
         if self.combiner is None and getattr(ids, "sparse", False):
             raise ValueError(
                 f"embedding {self.name!r}: sparse ids need a combiner: sum, mean or sqrtn"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -50,18 +51,16 @@ def split(strings: Arrays, separator: str) -> Arrays:
     """
     if isinstance(strings, ListColumn):
         return replace(strings, values=split(strings.values, separator))
-    parts = [_parts(each, separator) for each in strings.ravel()]
-    values = np.empty(sum(map(len, parts)), object)
-    values[:] = [part for some in parts for part in some]
+    encoded = separator.encode()
+    parts = [
+        [part for part in text.split(encoded if isinstance(text, bytes) else separator) if part]
+        for text in strings.ravel().tolist()
+    ]
+    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    values = np.fromiter(chain.from_iterable(parts), object, int(lengths.sum()))
     if strings.ndim == 0:
         return values
-    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
     return nested(ListColumn(values, lengths), strings.shape)
-
-
-def _parts(text: Any, separator: str) -> list[Any]:
-    by = separator.encode() if isinstance(text, bytes) else separator
-    return [part for part in text.split(by) if part]
 
 
 def nested(lists: ListColumn, shape: Sequence[int]) -> ListColumn:

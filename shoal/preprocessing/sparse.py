@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from shoal.bags import COMBINERS, ON_TENSORFLOW, look_up
+from shoal.bags import COMBINERS, look_up, refuse_form
 from shoal.errors import UserError
 from shoal.preprocessing.base import as_tensor, serializable, tf
 from shoal.preprocessing.text import ListLayer
@@ -102,7 +102,9 @@ class SparseEmbedding(keras.layers.Embedding):
 
     def call(self, ids: Any, weights: Any = None) -> Any:
         """One row for each list."""
-        dtype = ids.dtype.name if ON_TENSORFLOW else keras.backend.standardize_dtype(ids.dtype)
+        for each in (ids, weights):
+            refuse_form(each, f"embedding {self.name!r}")
+        dtype = keras.backend.standardize_dtype(ids.dtype)
         if "int" not in dtype:
             raise ValueError(
                 f"{self.name}: ids are integers, not {dtype}; make them of strings by "
@@ -114,8 +116,10 @@ class SparseEmbedding(keras.layers.Embedding):
     def compute_mask(self, *_: Any, **__: Any) -> None:
         """None: no list is left to be masked."""
 
-    def compute_output_spec(self, ids: Any, weights: Any = None) -> keras.KerasTensor:  # noqa: ARG002
+    def compute_output_spec(self, ids: Any, weights: Any = None) -> keras.KerasTensor:
         """Shape and dtype of the rows."""
+        for each in (ids, weights):
+            refuse_form(each, f"embedding {self.name!r}")
         lists = ids.shape[:-1]
         ragged = {"ragged": True} if getattr(ids, "ragged", False) and len(lists) > 1 else {}
         return keras.KerasTensor((*lists, self.output_dim), dtype=self.compute_dtype, **ragged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -84,22 +85,20 @@ class ToNumber(ElementwiseLayer):
         """The number of each string."""
         if not is_strings(values):
             return values.astype(self.output_dtype)
-        return np.array([self._read(each) for each in values], self.output_dtype)
-
-    def _read(self, text: Any) -> float:
-        """The number of a string. Raises ValueError if it is none of the dtype."""
-        stripped = (text.encode() if isinstance(text, str) else text).strip()
-        if not stripped:
-            return self.default_value
-        if not self.output_dtype.startswith("int"):
-            if _FRACTION.fullmatch(stripped):
-                return float(stripped)
-        elif _WHOLE.fullmatch(stripped):
-            number = int(stripped)
-            limits = np.iinfo(self.output_dtype)
-            if limits.min <= number <= limits.max:
-                return number
-        raise ValueError(f"{self.name}: {text!r} is no number of type {self.output_dtype}")
+        whole = self.output_dtype.startswith("int")
+        info = np.iinfo(self.output_dtype) if whole else None
+        least, most = (info.min, info.max) if info else (-math.inf, math.inf)
+        form, number_of = (_WHOLE, int) if whole else (_FRACTION, float)
+        numbers: list[float] = []
+        for text in values.tolist():
+            stripped = (text.encode() if isinstance(text, str) else text).strip()
+            number = number_of(stripped) if form.fullmatch(stripped) else None
+            if not stripped:
+                number = self.default_value
+            if number is None or (whole and not least <= number <= most):
+                raise ValueError(f"{self.name}: {text!r} is no number of type {self.output_dtype}")
+            numbers.append(number)
+        return np.array(numbers, self.output_dtype)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""

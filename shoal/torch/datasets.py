@@ -32,7 +32,7 @@ def reader(
 
     def custom_data_reader(pattern: str, **arguments: Any) -> DatasetReader:
         made = dataset
-        if not hasattr(made, "__getitem__"):
+        if isinstance(made, type) or not hasattr(made, "__getitem__"):
             made = dataset(pattern, **arguments)
             _check(made, "what the dataset function gives")
         if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):

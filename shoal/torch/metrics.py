@@ -13,6 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.group_auc import group_auc
+
+KEPT = 5
+"""Numbers that `GroupAUC` keeps of a record."""
+
 Floats = npt.NDArray[np.float64]
 
 EPSILON = 1e-7
@@ -167,6 +172,58 @@ class AUC(Metric):
 def _outside(values: Floats) -> float:
     wrong = values[~((values >= 0) & (values <= 1))]
     return float(wrong[0])
+
+
+class GroupAUC(Metric):
+    """The AUC within each group of records, such as a user's, averaged over the groups.
+
+    by: name of the feature by whose values records are grouped, integers or texts. average:
+    "records", by which groups weigh as many as they have records, or "groups". It needs all
+    records, 40 bytes each, at the master and at one worker.
+    """
+
+    keeps_records = True
+    """Its states are records, which workers append to one another's."""
+
+    def __init__(self, by: str, average: str = "records", name: str = "group_auc") -> None:
+        """Raises ValueError for another `average`."""
+        super().__init__(name)
+        if average not in ("records", "groups"):
+            raise ValueError(f"average={average!r} must be 'records' or 'groups'")
+        self.by, self.average = by, average
+        self._pieces: list[Floats] = []
+
+    def update_state(self, labels: Any, predictions: Any, groups: Any = None) -> None:
+        """Add a batch. groups: integers, [batch] or [batch, 1]. Raises ValueError without them."""
+        if groups is None:
+            raise ValueError(
+                f"GroupAUC(by={self.by!r}) needs groups=..., the values of {self.by!r}"
+            )
+        of_labels, given = columns(labels, predictions)
+        numbers = array(groups).reshape(-1)
+        if numbers.dtype.kind not in "iu":
+            raise ValueError(f"GroupAUC(by={self.by!r}): groups are integers or texts")
+        numbers = numbers.astype(np.int64)
+        halves = numbers >> 32, numbers & 0xFFFFFFFF
+        ones = np.ones_like(of_labels)
+        self._pieces.append(np.stack([*halves, of_labels, given, ones], axis=1, dtype=np.float64))
+
+    @property
+    def records(self) -> Floats:
+        """The records added, float64 [records, 5]; those of several workers follow one another."""
+        return np.concatenate([np.zeros((0, KEPT)), *self._pieces])
+
+    @records.setter
+    def records(self, records: Floats) -> None:
+        self._pieces = [np.asarray(records, np.float64).reshape(-1, KEPT)]
+
+    def reset_state(self) -> None:
+        """Forget all records."""
+        self._pieces = []
+
+    def result(self) -> float:
+        """The average; NaN if no group has both labels."""
+        return group_auc(self.records, average=self.average)
 
 
 class LogLoss(Ratio):

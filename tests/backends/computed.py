@@ -175,6 +175,15 @@ def refusals():
             layer(column)
         except shoal.UserError as error:
             yield str(error)
+    wide = keras.Input([3], dtype="string", name="wide")
+    for table in (
+        shoal.layers.Embedding(2, name="any"),
+        SparseEmbedding(4, 3, name="some"),
+    ):
+        try:
+            table(wide)
+        except shoal.UserError as error:
+            yield str(error)
 
 
 def computed():

@@ -47,8 +47,11 @@ def test_no_backend_loads_tensorflow(elsewhere):
     assert "tensorflow" not in elsewhere["loaded"]
 
 
-def test_a_layer_of_preprocessing_is_refused_in_a_model(elsewhere):
-    assert len(elsewhere["refused"]) == 2
-    for name, told in zip(("hash", "scale"), elsewhere["refused"], strict=True):
+def test_a_model_is_refused_what_only_tensorflow_has(elsewhere):
+    of_layers, of_tables = elsewhere["refused"][:2], elsewhere["refused"][2:]
+    for name, told in zip(("hash", "scale"), of_layers, strict=True):
         assert f"{name!r} was given a tensor" in told
         assert "call it in feed_batch, on arrays of NumPy" in told
+    for name, told in zip(("any", "some"), of_tables, strict=True):
+        assert f"embedding {name!r} was given strings" in told
+        assert "declare the input as keras.Input(..., dtype='int64')" in told

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from shoal.config.groups.data_format import DataFormat
-from shoal.data import RecordIOWriter, open_reader
+from shoal.data import CsvReader, RecordIOWriter, open_reader
+from shoal.data.blocks import BlockReader
 from shoal.errors import UserError
 
 ROWS = [{"id": i, "price": i / 4, "name": f"n{i}"} for i in range(60)]
@@ -192,6 +193,41 @@ def test_a_reader_that_is_widened_reads_all_columns_again(tmp_path, name, option
         reader.widen()
         assert reader.schema().names == names
         assert records(reader, 15, 33) == expected
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("shape", [{}, {"fill": (("price", "0.5"),), "masks": ("price",)}])
+def test_the_first_records_are_read_without_an_index(tmp_path, monkeypatch, name, shape):
+    write, schema, _ = FORMATS[name]
+    shape = shape if schema == TYPED else {}
+    write(tmp_path / name)
+    given = f"sqlite:///{tmp_path / name}#t" if name == "a.db" else str(tmp_path / name)
+    expected = records(open_reader(given, "", data_format=DataFormat(**shape)), 0, 60)
+    for kind in (BlockReader, CsvReader):
+        monkeypatch.setattr(kind, "_index", None)
+    reader = open_reader(given, "--training-data", data_format=DataFormat(**shape))
+    for count, some in ((1, None), (20, None), (100, None), (3, list(schema)[-1:])):
+        if some is not None:
+            reader.narrow(some)
+        source, batches = reader.head(count)
+        found = [row for batch in batches for row in batch.to_pylist()]
+        assert [row.keys() for row in found[:1]] == [dict.fromkeys(some or expected[0]).keys()]
+        assert found == [{k: row[k] for k in some or row} for row in expected[:count]]
+        assert source == reader.names()[0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_the_first_records_are_those_of_the_first_file_that_has_some(tmp_path, name):
+    write, *_ = FORMATS[name]
+    (tmp_path / f"0{name}").write_text("id,price,name\n" if name == "a.csv" else "\n")
+    write(tmp_path / name)
+    reader = open_reader(str(tmp_path), "--training-data")
+    source, batches = reader.head(3)
+    assert source == str(tmp_path / name)
+    assert sum(batch.num_rows for batch in batches) == 3
+    (tmp_path / name).unlink()
+    with pytest.raises(UserError, match="--training-data"):
+        open_reader(str(tmp_path), "--training-data").head(3)
 
 
 @pytest.mark.parametrize("name", [name for name, (*_, words) in FORMATS.items() if words])

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from shoal.native.cores import usable_cores
+from shoal.native.cores import allowed_cores, usable_cores
 
 
 @pytest.fixture
@@ -61,3 +61,22 @@ def test_so_do_those_of_the_first_version(machine, quota, cores):
         }
     )
     assert usable_cores(root) == cores
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "350000 100000"}, 3),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"a/cpu.max": "200000 100000", "a/b/cpu.max": "900000 100000"}, 2),
+        ({"cpu.max": "2000000 100000"}, 8),
+    ],
+)
+def test_a_quota_allows_so_many_threads(machine, monkeypatch, files, cores):
+    groups = {f"sys/fs/cgroup/{path}": text for path, text in files.items()}
+    root = machine(**{"proc/self/cgroup": "0::/a/b"}, **groups)
+    assert allowed_cores(root) == cores
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2}, raising=False)
+    assert allowed_cores(root) == min(cores, 2)

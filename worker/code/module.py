@@ -30,6 +30,7 @@ from shoal.config.model_params import params_of
 from shoal.errors import StorageAwayError, UserCodeError, UserError
 from shoal.worker.code.given_values import NAMES, functions_of, is_value
 from shoal.worker.code.kept_modules import KeptModules
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.code.params import with_params
 from shoal.worker.engines import engine_name
 
@@ -161,17 +162,21 @@ class UserModule:
                 )
         return found
 
-    def build_model(self, kind: type = object, words: str = "") -> Any:
-        """Call custom_model(), or instantiate the model class.
+    @property
+    def model_name(self) -> str:
+        """The function or class that makes the model, as messages name it."""
+        return self.describe(getattr(self.custom_model, "__name__", "custom_model"))
 
-        kind, words: of models that the engine takes. Raises UserError if the result is none,
-        UserCodeError if it raises.
-        """
-        name = getattr(self.custom_model, "__name__", "custom_model")
-        with user_code(self.describe(name)):
-            model = self.custom_model()
-        if not isinstance(model, kind):
-            raise UserError(f"{self.describe(name)} returned {type(model).__name__}, not {words}")
+    def make_model(self) -> Any:
+        """Call custom_model(), or instantiate the class. Raises UserCodeError if it raises."""
+        with user_code(self.model_name):
+            return self.custom_model()
+
+    def build_model(self) -> Any:
+        """A model of Keras, as `make_model` gives it. Raises UserError if it is none."""
+        model = self.make_model()
+        if not is_of_keras(model, "Model"):
+            raise UserError(f"{self.model_name} returned {type(model).__name__}, not a keras.Model")
         return model
 
 

@@ -7,12 +7,14 @@ columns are read at all. What is made of the columns is the engine's pipeline's.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from shoal.config.groups.event_time import EventTime
 from shoal.data.columns import (
@@ -89,6 +91,7 @@ class Records:
         self._patience = patience
         self._in_windows = ShuffledRecords(self._window)
         self._faults: Mapping[str, UserError] = {}
+        self._schema: pa.Schema | None = None  # before the reader is narrowed
         self._times = None if event_time is None else self._event_times(event_time)
 
     @property
@@ -121,7 +124,8 @@ class Records:
         where there is none.
         """
         if isinstance(self.reader, IndexedReader):
-            columns, faults = typed_columns(self.reader.schema(), self.first_source)
+            self._schema = self.reader.schema()
+            columns, faults = typed_columns(self._schema, self.first_source)
             return columns, faults | self.reader.faults()
         with self.reading("the first record"):
             for source in self.reader.sources():
@@ -132,31 +136,32 @@ class Records:
     def beginnings(self, faults: Collection[str]) -> Iterator[dict[str, Any]]:
         """The first records, together, and then each of them alone.
 
-        Lack columns whose values are wrong, and `faults`, in all of whose something is. Where the
-        first records cannot be read together, each of the very first alone that can be. Raises
-        UnreadableError and OSError.
+        Lack columns whose values are wrong, and `faults`, in all of whose something is, and which
+        are not read any more. Where the first records cannot be read together, each of the very
+        first alone that can be. Raises UnreadableError and OSError.
         """
-        with self.reading("the first records"):
-            source = self.reader.first()
         names = [name for name in self.reader.schema().names if name not in faults]
-        end = min(source.records, FIRST_RECORDS)
-        chunks = self._raw(source.name, 0, end)
+        if faults and names:
+            self.reader.narrow(names)
+        chunks = self._raw(lambda: self.reader.head(FIRST_RECORDS)[1])
         if chunks:
             yield _converted(chunks, names)
-            if end > 1:
-                for chunk in chunks:
-                    for row in range(rows_in(chunk)):
-                        yield _converted([row_of(chunk, row)], names)
+            rows = [(chunk, row) for chunk in chunks for row in range(rows_in(chunk))]
+            for chunk, row in rows if len(rows) > 1 else ():
+                yield _converted([row_of(chunk, row)], names)
             return
-        for record in range(min(end, ALONE)):
-            if chunks := self._raw(source.name, record, record + 1):
+        with self.reading("the first records"):
+            source = self.reader.first()
+        for record in range(min(source.records, ALONE)):
+            read = partial(self.reader.read, source.name, record, record + 1)
+            if chunks := self._raw(read):
                 yield _converted(chunks, names)
 
-    def _raw(self, source: str, start: int, end: int) -> list[Any]:
-        """The chunks of a range, not converted; none where it cannot be read."""
+    def _raw(self, read: Callable[[], Iterable[Any]]) -> list[Any]:
+        """The chunks that are read, not converted; none where they cannot be."""
         try:
             with self.reading("the first records"):
-                return list(gathered(self.reader.read(source, start, end), self.reader))
+                return list(gathered(iter(read()), self.reader))
         except UnreadableError:
             raise
         except (UserError, UserCodeError):
@@ -165,7 +170,7 @@ class Records:
     def refuse_column(self, name: str, what: str) -> None:
         """Raises UserError for a column that is not there, with what may be the reason."""
         try:
-            check_columns(self.reader.schema(), [name], what, self.first_source)
+            check_columns(self._schema or self.reader.schema(), [name], what, self.first_source)
         except UserError as error:
             raise UserError("; ".join((str(error), *self.reader.name_doubts()))) from error
 
@@ -197,12 +202,19 @@ class Records:
             if name in names:
                 raise self._faults[name]
 
-    def widen(self, names: Collection[str]) -> None:
-        """Read these columns too from now on. Raises UserError as `use` does."""
+    def widen(self, names: frozenset[str]) -> None:
+        """Read these columns too from now on.
+
+        Raises UserError if something is wrong with one, or if they were read all the time.
+        """
         self.refuse_faulty(names)
-        if self.used is None:
-            return
-        self.used = self.used | frozenset(names)
+        if self.used is None or self.used >= names:
+            raise UserError(
+                f"{self.first_source}: the reader gives no column "
+                f"{', '.join(map(repr, sorted(names)))} with some records, and does with its first "
+                "ones: each must have the same columns"
+            )
+        self.used = self.used | names
         if self._module.custom_data_reader is None:
             self.reader.widen()
             self.reader.narrow(self.used)

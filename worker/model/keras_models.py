@@ -63,7 +63,7 @@ def build_keras_model(
         explaining_configs(file),
         taking_weights(file),
     ):
-        model = module.build_model(keras.Model, "a keras.Model")
+        model = module.build_model()
     module = module.as_compiled(compiled_with(model))
     check_model(model, file)
     if features_spec is None:

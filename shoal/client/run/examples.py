@@ -17,13 +17,18 @@ class Example:
     """A model of the zoo.
 
     data: name of its folder. model_def: for --model-def, below `folder`, which is for
-    --model-zoo. about: the first line of the module.
+    --model-zoo. about: the first line of the module. engine: that computes with it.
     """
 
     data: str
     model_def: str
     folder: Path
     about: str
+    engine: str = "tensorflow"
+
+
+_MODELS = {"keras.Model": "tensorflow", "torch.nn.Module": "torch"}
+"""Base classes of models -> engine."""
 
 
 def examples() -> Iterator[Example]:
@@ -38,7 +43,7 @@ def examples() -> Iterator[Example]:
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name == "custom_model":
                 yield Example(path.parent.name, f"{path.stem}.custom_model", path.parent, about)
-            elif isinstance(node, ast.ClassDef) and any(
-                ast.unparse(base) == "keras.Model" for base in node.bases
-            ):
-                yield Example(path.parent.name, f"{path.stem}.{node.name}", path.parent, about)
+            elif isinstance(node, ast.ClassDef):
+                for engine in filter(None, map(_MODELS.get, map(ast.unparse, node.bases))):
+                    name = f"{path.stem}.{node.name}"
+                    yield Example(path.parent.name, name, path.parent, about, engine)

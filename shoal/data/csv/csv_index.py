@@ -219,8 +219,11 @@ class CsvIndex:
     dialect: Dialect
 
     @classmethod
-    def build(cls, file: pa.NativeFile, dialect: Dialect) -> CsvIndex:
-        """One pass over the file. Raises MalformedCsvError."""
+    def build(cls, file: pa.NativeFile, dialect: Dialect, most: int | None = None) -> CsvIndex:
+        """One pass over the file. Raises MalformedCsvError.
+
+        most: end behind so many records or some more, as if the file ended there.
+        """
         size = file.size()
         header: tuple[int, int] | None = None
         records = longest = 0
@@ -237,6 +240,9 @@ class CsvIndex:
             kept.append(begins[-records % STRIDE :: STRIDE])
             longest = max(longest, int((ends - begins).max()))
             records += len(begins)
+            if most is not None and records >= most:
+                size = int(ends[-1])
+                break
         return cls(
             header or (0, 0),
             records,

@@ -140,6 +140,20 @@ class CsvReader(FileReader):
                 if batch.num_rows:
                     yield batch
 
+    def head(self, records: int) -> tuple[str, list[pa.RecordBatch]]:
+        """See DataReader: needs no index of the whole file."""
+        schema = self._checked_schema()
+        for path in self._paths:
+            with reporting_rows(path):
+                file = self._storage.open(path)
+                index = CsvIndex.build(file, self._dialect(path), records)
+                end = min(records, index.records)
+                if end:
+                    names = self._samples.names(file, index.header, path)
+                    _, reader = self._open(path, index, (0, end), names, schema)
+                    return path, [batch for batch in reader if batch.num_rows]
+        return super().head(records)  # raises, as there is none
+
     def _open(
         self,
         source: str,

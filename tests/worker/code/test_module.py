@@ -116,8 +116,8 @@ def test_an_error_while_importing_keeps_its_traceback(write_module):
 
 def test_a_model_function_that_gives_no_model_is_told(write_module):
     module = load_module(write_module(MODULE + "\ndef nothing():\n    return 5\n"), "model.nothing")
-    with pytest.raises(UserError, match=r"nothing\(\) of model.py returned int, not a model"):
-        module.build_model(dict, "a model")
+    with pytest.raises(UserError, match=r"nothing\(\) of model.py returned int"):
+        module.build_model()
 
 
 def test_a_module_may_import_its_neighbour(write_module):

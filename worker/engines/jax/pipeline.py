@@ -22,7 +22,7 @@ class Pipeline(HostPipeline):
         self, reader: DataReader, module: UserModule, mode: str, flag: str, *more: Any, **named: Any
     ) -> None:
         """See the Protocol. Raises UserError as HostPipeline does, and for labels of text."""
-        super().__init__(reader, module, mode, flag, *more, arrays=on_host, **named)
+        super().__init__(reader, module, mode, flag, *more, arrays=_on_host, **named)
         for name, spec in named_leaves(self.labels_spec):
             if spec is not None and spec.dtype == np.dtype(object):
                 what = f"labels {name!r}" if name else "labels"
@@ -35,3 +35,7 @@ class Pipeline(HostPipeline):
         self.features_spec = of_batch(self.features_spec)
         self.labels_spec = of_batch(self.labels_spec)
         self.weights_spec = of_batch(self.weights_spec)
+
+
+def _on_host(nested: Any) -> Any:
+    return mapped(lambda array: None if array is None else on_host(array), nested)

@@ -14,5 +14,6 @@ import torch
 
 from shoal.native.cores import allowed_cores
 
-# PyTorch counts the machine's cores, not those of a container's quota.
-torch.set_num_threads(min(torch.get_num_threads(), allowed_cores()))
+# PyTorch counts the machine's cores, not those of a container's quota. To be told starts a thread.
+if allowed_cores() < torch.get_num_threads():
+    torch.set_num_threads(allowed_cores())

@@ -51,7 +51,11 @@ def build_module(
     file = module.path.name
     seed_all(config.seed)
     with tables_above(config.embedding_threshold):
-        model = module.build_model(torch.nn.Module, "a torch.nn.Module")
+        model = module.make_model()
+    if not isinstance(model, torch.nn.Module):
+        raise UserError(
+            f"{module.model_name} returned {type(model).__name__}, not a torch.nn.Module"
+        )
     module = _with_loss(module)
     if features_spec is None:
         raise UserError(

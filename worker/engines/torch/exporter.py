@@ -137,7 +137,7 @@ class TorchExporter:
     def _program(self, made: torch.nn.Module) -> tuple[Any, str]:
         """The exported program of a module; None, with the reason, if there is none."""
         spec = self._model.features_spec
-        records = max(3, *(size + 1 for each in leaves(spec) for size in each.shape if size))
+        records = max([3, *(size + 1 for each in leaves(spec) for size in each.shape if size)])
         features = mapped(lambda each: sample_of(each, records), spec)
         try:
             program = torch.export.export(

@@ -194,7 +194,8 @@ def _install() -> None:
             if (noted := _noted.get()) is not None:
                 noted.append((self, inputs))
             return call(self, inputs)
-        if inputs.dtype not in ("int32", "int64") and vocabulary(self):
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if dtype not in ("int32", "int64") and vocabulary(self):
             inputs = keras.ops.cast(inputs, "int32")  # as the layer itself does
 
         def rows_of(ids: Any) -> Any:

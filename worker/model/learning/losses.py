@@ -13,20 +13,20 @@ from typing import Any, NoReturn
 
 from shoal.base.words import near
 from shoal.errors import UserError
+from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.model.learning.outputs import output_name, part_of
 
 
 class DeclaredLosses(ABC):
     """The losses that a module's `loss` and `loss_weights` declare.
 
-    loss: a function of labels and predictions, a loss of the framework's own or its name; or a
-        dict or list of these, one for each output of the model.
+    loss: one of `kinds`; or a dict or list of these, one for each output of the model.
     weights: None, or a number for each output, in the same form.
     refuse: raises UserError with a message, so that it comes out of a traced function whole.
     kinds: what a loss may be, in words.
     """
 
-    kinds: str
+    kinds = "a function of labels and predictions, a keras.losses.Loss, or the name of one"
 
     def __init__(
         self, loss: Any, weights: Any, file: str, refuse: Callable[[str], NoReturn]
@@ -53,13 +53,18 @@ class DeclaredLosses(ABC):
             return self._of_object(loss, whose)
         return self._of_function(loss, whose)
 
-    @abstractmethod
     def _by_name(self, name: str, what: str) -> Any:
         """The loss of a name. what: which it is, for messages. Raises UserError for none."""
+        import keras  # late: a PyTorch module has no loss by a name of Keras's
 
-    @abstractmethod
+        try:
+            return keras.losses.get(name)
+        except ValueError as error:
+            raise UserError(f"{self._file}: {what}: {error}") from error
+
     def _is_object(self, loss: Any) -> bool:
         """True for a loss of the framework's own, which `_of_object` takes."""
+        return is_of_keras(loss, "losses.Loss")
 
     @abstractmethod
     def _of_object(self, loss: Any, whose: str) -> Callable[[Any, Any, Any], Any]:

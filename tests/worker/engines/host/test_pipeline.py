@@ -172,6 +172,45 @@ def test_a_reader_of_the_users_may_go_on_writing_to_its_arrays(module):
     assert xs(list(made.batches(records("memory", 0, 32)))) == list(range(32))
 
 
+def test_a_reader_whose_records_lack_a_column_is_told(module):
+    class Reader:
+        def sources(self):
+            return [("memory", 100)]
+
+        def read(self, source, start, end):
+            x = np.arange(start, end)
+            yield {"x": x, "y": x} | ({"z": x} if start < 50 else {})
+
+    text = text_of('return {"x": columns["x"] + columns["z"]}, columns["y"]')
+    text += "\ndef custom_data_reader(path):\n    pass\n"
+    reader = open_custom_reader(lambda path: Reader(), "memory", "--training-data")
+    made = HostPipeline(reader, module(text), TRAINING, "--training-data", 8)
+    assert len(list(made.batches(records("memory", 0, 40)))) == 5
+    with pytest.raises(UserError, match="memory: the reader gives no column 'z' with some records"):
+        list(made.batches(records("memory", 60, 90)))
+
+
+def test_columns_of_two_types_do_not_matter_where_they_are_not_taken(pipeline, tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z\n" + "".join(f"{i},{i},1\n" for i in range(50)))
+    (tmp_path / "b.csv").write_text("x,y,z\n" + "".join(f"{i},{i},a\n" for i in range(50)))
+    body = """
+    x = columns["x"]
+    return {"x": x, "padded": np.zeros((len(x), x.max() + 1))}, columns["y"]
+    """
+    made = pipeline(str(tmp_path / "*.csv"), body)
+    # It was called with real records: of one without a value, the sizes would be alike.
+    assert made.features_spec["padded"].shape == (None, None)
+    assert xs(made.batches(records(str(tmp_path / "b.csv"), 40, 50))) == list(range(40, 50))
+    with pytest.raises(UserError, match="the files differ in column 'z'"):
+        pipeline(str(tmp_path / "*.csv"), "return {'x': columns['z']}, columns['y']")
+    with pytest.raises(UserError, match=r"no column 'Z' \(did you mean z\?\)"):
+        pipeline(str(tmp_path / "*.csv"), "return {'x': columns['Z']}, columns['y']")
+    late = "x = columns['x']; return {'x': columns['z'] if x[0] == 48 else x}, columns['y']"
+    made = pipeline(str(tmp_path / "*.csv"), late)
+    with pytest.raises(UserError, match="the files differ in column 'z'"):
+        list(made.batches(records(str(tmp_path / "a.csv"), 40, 50)))
+
+
 class BrokenReader:
     """A user's reader that raises at a record."""
 
@@ -579,6 +618,7 @@ def test_what_is_read_ahead_ends_with_who_takes_it(pipeline, numbers):
     before = threading.active_count()
     batches = pipeline(numbers, mode=EVALUATION).batches(records(numbers, 0, 100))
     next(batches)
+    assert threading.active_count() == before + 1
     batches.close()
     assert threading.active_count() == before
 

@@ -19,7 +19,7 @@ from shoal.worker import engines
 from shoal.worker.code.module import load_module
 engines.choose_engine("torch")
 module = load_module(sys.argv[1], {MODEL_DEF!r})
-print(type(module.build_model()).__name__, *{{"keras", "tensorflow"}} & set(sys.modules))
+print(type(module.make_model()).__name__, *{{"keras", "tensorflow"}} & set(sys.modules))
 """
 
 
@@ -49,7 +49,7 @@ def loaded(folder, arguments):
 def test_it_comes_with_its_values_and_its_optimizer(tmp_path):
     model = Doubled()
     module = loaded(tmp_path, given(model, label="clicked"))
-    made = module.build_model()
+    made = module.make_model()
     assert made is not model
     for mine, its in zip(model.parameters(), made.parameters(), strict=True):
         assert torch.equal(mine, its)

@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.errors import UserError
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import summary
 from shoal.worker.code.of_keras import is_keras_own
@@ -25,17 +24,6 @@ class Losses(DeclaredLosses):
     Functions, and Keras's own classes, get labels and predictions of one rank, and masks count, as
     from Keras's compile().
     """
-
-    kinds = "a function of labels and predictions, a keras.losses.Loss, or the name of one"
-
-    def _by_name(self, name: str, what: str) -> Any:
-        try:
-            return keras.losses.get(name)
-        except ValueError as error:
-            raise UserError(f"{self._file}: {what}: {error}") from error
-
-    def _is_object(self, loss: Any) -> bool:
-        return isinstance(loss, keras.losses.Loss)
 
     def _of_object(self, loss: Any, whose: str) -> Callable[[Any, Any, Any], Any]:
         """Keras's own classes see to masks, weights and types, as in Keras."""

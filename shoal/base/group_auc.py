@@ -1,0 +1,44 @@
+"""The area under the ROC curve within groups of records, by NumPy alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def group_auc(records: Floats, *, average: str) -> float:
+    """The average of the groups' AUC, exact and without thresholds; NaN if none has both labels.
+
+    records: float64 [n, 5], of each the upper and the lower 32 bits of its group, its label, its
+    prediction and its weight. average: "records", by which groups weigh as many as they have
+    records, or "groups", by which they weigh the same.
+    """
+    if np.isnan(records[:, 3]).any() or not np.isfinite(records[:, [2, 4]]).all():
+        return math.nan
+    if not len(records):
+        return math.nan
+    high, low, labels, predictions, weights = records[
+        np.lexsort((records[:, 3], records[:, 1], records[:, 0]))
+    ].T
+    # In this order, records of one group and one prediction are a run, and the runs of a
+    # group stand together by their predictions.
+    of_group = np.append(True, (np.diff(high) != 0) | (np.diff(low) != 0))
+    runs = np.flatnonzero(of_group | np.append(True, predictions[1:] != predictions[:-1]))
+    positive = np.add.reduceat(weights * labels, runs)
+    negative = np.add.reduceat(weights * (1 - labels), runs)
+    groups = np.flatnonzero(of_group[runs])
+    total = np.add.reduceat(positive, groups), np.add.reduceat(negative, groups)
+    before = np.cumsum(negative) - negative
+    lengths = np.diff(np.append(groups, len(runs)))
+    below = before - np.repeat(before[groups], lengths)
+    ordered = np.add.reduceat(positive * (below + negative / 2), groups)
+    both = (total[0] > 0) & (total[1] > 0)
+    if not both.any():
+        return math.nan
+    areas = ordered[both] / (total[0] * total[1])[both]
+    sizes = (total[0] + total[1])[both] if average == "records" else np.ones(both.sum())
+    return float(np.average(areas, weights=sizes))
