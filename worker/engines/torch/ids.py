@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from shoal.base.nested import leaves, mapped, named_leaves
 from shoal.errors import UserError
@@ -25,15 +23,10 @@ from shoal.worker.engines.torch.dense import is_state
 from shoal.worker.engines.torch.graphs import draws, needed, source_of, values_of, writes
 from shoal.worker.engines.torch.lookups import Recording, sharing_refused
 from shoal.worker.engines.torch.tensors import array_of, dtype_of
+from shoal.worker.engines.torch.values import noting_values, place_of
 from shoal.worker.model.refusals import Refusals
 
 Int64 = npt.NDArray[np.int64]
-
-_DATA_DEPENDENT = (
-    GuardOnDataDependentSymNode,
-    torch._subclasses.fake_tensor.DataDependentOutputException,
-    torch._subclasses.fake_tensor.DynamicOutputShapeException,
-)
 
 
 class TracedIds:
@@ -64,6 +57,7 @@ class TracedIds:
         self.tables: dict[str, Any] = {}
         self.frozen: set[str] = set()
         self._sources: list[int | None] = []
+        self._traced: Any = None  # where any ids are computed
         self._of_sizes: dict[Any, torch.fx.GraphModule] | None = None
 
     # ------------------------------------------------------------ the trace
@@ -76,13 +70,20 @@ class TracedIds:
         }
         self._witnesses = {name: torch.zeros(()) for name in self._embeddings}
         records = _records(self._spec)
-        traced, record = self._trace([sample_of(each, records) for each in leaves(self._spec)])
+        sample = [sample_of(each, records) for each in leaves(self._spec)]
+        traced: Any = None
+        record, sources = self._read_directly(sample)
+        if sources is None:
+            traced, record = self._trace(sample)
         self.calls = [each.table for each in record.tables]
         for each in record.tables:
             known = self.tables.setdefault(each.table, each)
             if (reason := sharing_refused(known, each)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
         self.frozen = set(self.tables) - {each.table for each in record.tables if each.trainable}
+        if sources is not None:
+            self._sources = list(sources)
+            return
         self._sources, self._traced = self._kept(traced)
         if None in self._sources and not self._holds_for(records + 1):
             # The module takes sizes as numbers, as len() does: a trace is of its sizes alone. Later
@@ -90,8 +91,36 @@ class TracedIds:
             self._of_sizes = {}
             self._model = copy.deepcopy(self._model)
 
+    def _read_directly(self, sample: Sequence[torch.Tensor]) -> tuple[Recording, list[int] | None]:
+        """The lookups of a plain call, and the feature that the ids of each are.
+
+        None instead of the features if any ids are no feature as it is, a feature is written to, or
+        the call looks at a value: then a trace has to tell. A trace takes seconds of processor time
+        and its imports, which most models need not spend.
+        """
+        with noting_values() as looked_at:
+            try:
+                record = self._record(sample)
+            except UserError:
+                raise
+            except Exception:  # the trace tells of it
+                return Recording(self._refusals, self._witnesses), None
+        found = [place_of(ids, sample) for ids in record.ids]
+        written = any(each._version for each in sample)
+        if looked_at or written or None in found:
+            return record, None
+        return record, [place for place in found if place is not None]
+
     def _trace(self, sample: Sequence[torch.Tensor]) -> tuple[torch.fx.GraphModule, Recording]:
         """The trace of a call with such features, and what was looked up in it."""
+        # Late: they take a second of processor time, and 100 MB with what they import.
+        from torch._subclasses.fake_tensor import (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+        )
+        from torch.fx.experimental.proxy_tensor import make_fx
+        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
         records: list[Recording] = []
 
         def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
@@ -109,7 +138,10 @@ class TracedIds:
                     # As functions, so that what is written into a tensor is a source of its values.
                     function = torch.func.functionalize(function, remove="mutations_and_views")
                     traced = make_fx(function, tracing_mode="symbolic")(*given)
-            except _DATA_DEPENDENT as error:
+            except (
+                *(GuardOnDataDependentSymNode, DataDependentOutputException),
+                DynamicOutputShapeException,
+            ) as error:
                 self._refusals.refuse(
                     f"{self._file}: forward() chooses what to compute by the values of a tensor "
                     f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
@@ -220,6 +252,8 @@ class TracedIds:
     @property
     def operations(self) -> list[str]:
         """The operations that compute ids of features, by their names."""
+        if self._traced is None:
+            return []
         return [str(each.target) for each in self._traced.graph.nodes if each.op == "call_function"]
 
     def _refuse(self, table: str, what: str) -> None:
