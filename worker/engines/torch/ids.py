@@ -1,7 +1,7 @@
 """Which ids a module looks up: of which tables, in which calls, for given features.
 
-Owns the one trace that says so, by torch.fx with symbolic sizes, and the search in it for what
-the ids follow from. Ids that are features as they are, but for a shape, are read directly.
+Owns the one trace that says so, by torch.fx with symbolic sizes; what the ids follow from in it is
+graphs.py's to find. Ids that are features as they are, but for a shape, are read directly.
 """
 
 from __future__ import annotations
@@ -20,37 +20,14 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from shoal.base.nested import leaves, mapped, named_leaves
 from shoal.errors import UserError
 from shoal.torch.lookups import lookup_with
+from shoal.worker.code.module import summary
 from shoal.worker.engines.torch.dense import is_state
+from shoal.worker.engines.torch.graphs import draws, needed, source_of, values_of, writes
 from shoal.worker.engines.torch.lookups import Recording, sharing_refused
 from shoal.worker.engines.torch.tensors import array_of, dtype_of
 from shoal.worker.model.refusals import Refusals
 
 Int64 = npt.NDArray[np.int64]
-
-aten = torch.ops.aten
-
-RESHAPING = frozenset(
-    {
-        *(aten.view.default, aten.reshape.default, aten._unsafe_view.default),
-        *(aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
-        *(aten.alias.default, aten.detach.default, aten.clone.default, aten._to_copy.default),
-        *(aten.contiguous.default, aten.flatten.using_ints, aten.view_copy.default),
-        *(aten.unsqueeze_copy.default, aten.squeeze_copy.default, aten.squeeze_copy.dim),
-        *(aten.squeeze_copy.dims, aten.alias_copy.default, aten.detach_copy.default),
-        *(aten._reshape_copy.default, aten.lift_fresh_copy.default),
-    }
-)
-"""Operations that leave all numbers of their first input in their order."""
-
-SHAPES = frozenset(
-    {
-        *(aten.sym_size.int, aten.sym_numel.default, aten.sym_stride.int),
-        *(aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
-        *(aten.empty_like.default, aten.new_zeros.default, aten.new_ones.default),
-        *(aten.new_full.default, aten.new_empty.default),
-    }
-)
-"""Operations that do not look at the values they are given."""
 
 _DATA_DEPENDENT = (
     GuardOnDataDependentSymNode,
@@ -128,7 +105,7 @@ class TracedIds:
         with self._in_evaluation():
             try:
                 traced = make_fx(function, tracing_mode="symbolic")(*given)
-                if _writes(traced.graph):
+                if writes(traced.graph):
                     # As functions, so that what is written into a tensor is a source of its values.
                     function = torch.func.functionalize(function, remove="mutations_and_views")
                     traced = make_fx(function, tracing_mode="symbolic")(*given)
@@ -138,7 +115,23 @@ class TracedIds:
                     f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
                     "step: compute both, and choose with torch.where; or choose in feed_batch"
                 )
+            except UserError:
+                raise
+            except Exception as error:  # of any operation that cannot be traced, or the user's own
+                self._record(sample)  # which raises the user's own
+                self._refusals.refuse(
+                    f"{self._file}: forward() cannot be traced, by which shoal finds ids before "
+                    f"the step ({summary(error)}, {_line_of(error)}): compute with operations of "
+                    "PyTorch, and what takes NumPy or Python's numbers in feed_batch"
+                )
         return traced, records[-1]
+
+    def _record(self, sample: Sequence[torch.Tensor]) -> Recording:
+        """The lookups of a plain call with such features."""
+        record = Recording(self._refusals, self._witnesses)
+        with self._in_evaluation(), lookup_with(record), torch.no_grad():
+            self._model(self._nested(sample))
+        return record
 
     def _nested(self, flat: Sequence[Any]) -> Any:
         left = iter(flat)
@@ -157,11 +150,10 @@ class TracedIds:
     def _holds_for(self, records: int) -> bool:
         """True if the trace gives the ids of zeros for another number of records, too."""
         sample = [sample_of(each, records) for each in leaves(self._spec)]
-        record = Recording(self._refusals, self._witnesses)
-        with self._in_evaluation(), lookup_with(record), torch.no_grad():
-            self._model(self._nested(sample))
         wanted = [
-            ids for ids, source in zip(record.ids, self._sources, strict=False) if source is None
+            ids
+            for ids, source in zip(self._record(sample).ids, self._sources, strict=False)
+            if source is None
         ]
         try:
             found = self._computed(self._traced, sample)
@@ -203,7 +195,7 @@ class TracedIds:
         origin = dict(zip(places, [*self._names, *dense, *tables], strict=True))
         outputs = list(output.args[0])
         for name, node in zip(self.calls, outputs, strict=True):
-            sources = _values_of(node)
+            sources = values_of(node)
             for each in (each for each in graph.nodes if each in sources):
                 if each in places[count + len(dense) :]:
                     self._refuse(name, f"the rows of table {origin[each]!r}")
@@ -211,15 +203,15 @@ class TracedIds:
                     self._dense[origin[each]]
                 ):
                     self._refuse(name, f"{origin[each]}, which is being trained")
-                if _draws(each):
+                if draws(each):
                     self._refuse(name, "random numbers drawn inside the model")
-        sources_of = self._sources or [_source(node, places[:count]) for node in outputs]
+        sources_of = self._sources or [source_of(node, places[:count]) for node in outputs]
         output.args = (
             [node for node, source in zip(outputs, sources_of, strict=True) if source is None],
         )
-        needed = _needed(output)
+        kept = needed(output)
         for node in reversed(list(graph.nodes)):
-            if node not in needed and node.op != "placeholder":
+            if node not in kept and node.op != "placeholder":
                 graph.erase_node(node)
         graph.set_codegen(torch.fx.graph.CodeGen())  # flat: its arguments one after another
         traced.recompile()
@@ -303,65 +295,6 @@ def _line_of(error: BaseException) -> str:
             found = f"{path.rpartition('/')[2]}, line {at.tb_lineno}"
         at = at.tb_next
     return found or type(error).__name__
-
-
-def _needed(node: torch.fx.Node) -> set[torch.fx.Node]:
-    """A node and all that it is computed from, shapes too."""
-    found, waiting = {node}, [node]
-    while waiting:
-        for each in waiting.pop().all_input_nodes:
-            if each not in found:
-                found.add(each)
-                waiting.append(each)
-    return found
-
-
-def _values_of(node: torch.fx.Node) -> set[torch.fx.Node]:
-    """A node and all whose values it is computed from."""
-    found, waiting = {node}, [node]
-    while waiting:
-        each = waiting.pop()
-        if each.target in SHAPES:
-            continue
-        for source in each.all_input_nodes:
-            if source not in found:
-                found.add(source)
-                waiting.append(source)
-    return found
-
-
-def _writes(graph: torch.fx.Graph) -> bool:
-    """True if a tensor that the outputs are computed from is written to."""
-    (output,) = [node for node in graph.nodes if node.op == "output"]
-    needed = _needed(output)
-    for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or not schema.is_mutable:
-            continue
-        written = node.args[0]
-        while isinstance(written, torch.fx.Node):
-            if written in needed:
-                return True
-            of = getattr(written.target, "_schema", None)
-            views = of is not None and any(each.alias_info for each in of.returns)
-            written = written.args[0] if views and written.args else None
-    return False
-
-
-def _draws(node: torch.fx.Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
-
-
-def _source(node: Any, features: list[torch.fx.Node]) -> int | None:
-    """The position of the feature whose numbers a node has in their order; None for none."""
-    while node not in features:
-        if not isinstance(node, torch.fx.Node) or node.target not in RESHAPING:
-            return None
-        if node.target is aten._to_copy.default and node.kwargs.get("dtype") != torch.int64:
-            return None
-        node = node.args[0]
-    return features.index(node)
 
 
 def _out_of_range(table: Any, ids: Int64) -> str | None:

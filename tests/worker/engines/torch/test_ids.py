@@ -150,6 +150,10 @@ REFUSED = {
         "found = self.table(ids * int(ids.max()))\nfound = found if int(ids.max()) > 3 else -found",
         "chooses what to compute by the values of a tensor",
     ),
+    "numbers of NumPy": (
+        "found = self.table(torch.from_numpy(ids.numpy() + 1))",
+        r"forward\(\) cannot be traced.*model.py, line 14.*in feed_batch",
+    ),
     "floats": ("found = self.table(x)", r"embedding 'table' was called with torch.float32 ids"),
     "bools": ("found = self.table(ids > 0)", r"embedding 'table' was called with torch.bool ids"),
 }

@@ -161,3 +161,24 @@ def test_numbers_that_no_tensor_has_are_told():
     assert (small["ids"].dtype, small["y"][0].dtype) == (torch.int64, torch.int32)
     with pytest.raises(UserError, match="gives 9223372036854775808 as 'ids'"):
         tensors({"ids": np.array([2**63], np.uint64)})
+
+
+def test_hooks_of_parameters_and_vectors_change_their_gradients(served):
+    text = NET.replace(
+        "self.last = torch.nn.Linear(5, 1)",
+        "self.last = torch.nn.Linear(5, 1)\n"
+        "        self.last.bias.register_hook(lambda g: g.clamp(-1e-3, 1e-3))",
+    ).replace(
+        "parts = [self.deep(ids).flatten(1),",
+        "deep = self.deep(ids)\n"
+        "        if deep.requires_grad: deep.register_hook(lambda g: g * 0)\n"
+        "        parts = [deep.flatten(1),",
+    )
+    model = served(text)
+    _, push = model.compute(model.prepare(as_batch(*next(batches(1)))), 0)
+    names = [each.name for each in model.spec.trainable]
+    assert abs(push.dense[0][-1]) == pytest.approx(1e-3)
+    assert names[-1] == "last.bias"
+    ids, gradient = push.tables[0]
+    assert not gradient[ids != 0].any()  # id 0 is looked up by the other call as well
+    assert gradient[ids == 0].any()
