@@ -6,6 +6,7 @@ the ids follow from. Ids that are features as they are, but for a shape, are rea
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -107,8 +108,10 @@ class TracedIds:
         self.frozen = set(self.tables) - {each.table for each in record.tables if each.trainable}
         self._sources, self._traced = self._kept(traced)
         if None in self._sources and not self._holds_for(records + 1):
-            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone.
+            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone. Later
+            # ones are made while another thread trains the model, so they are of a copy.
             self._of_sizes = {}
+            self._model = copy.deepcopy(self._model)
 
     def _trace(self, sample: Sequence[torch.Tensor]) -> tuple[torch.fx.GraphModule, Recording]:
         """The trace of a call with such features, and what was looked up in it."""
@@ -143,7 +146,7 @@ class TracedIds:
 
     @contextmanager
     def _in_evaluation(self) -> Iterator[None]:
-        """Have the model in evaluation mode in the body: statistics must not move there."""
+        """A context with the model in evaluation mode: statistics must not move there."""
         training = self._model.training
         self._model.eval()
         try:
@@ -189,7 +192,7 @@ class TracedIds:
         return self._of_sizes[sizes]
 
     def _kept(self, traced: torch.fx.GraphModule) -> tuple[list[int | None], torch.fx.GraphModule]:
-        """Of each call the feature that its ids are, and a trace with what the others need.
+        """The feature that the ids of each call are, and a trace with what the others need.
 
         Raises UserError for ids that follow from what is not known before the step.
         """
@@ -249,7 +252,7 @@ class TracedIds:
 
     @property
     def computed(self) -> list[bool]:
-        """Of each call, whether its ids are computed, and not a feature as it is."""
+        """A flag for each call: its ids are computed, and not a feature as it is."""
         return [source is None for source in self._sources]
 
     def of_calls(self, features: Any) -> list[Int64]:
@@ -292,7 +295,7 @@ def sample_of(spec: Any, records: int) -> torch.Tensor:
 
 
 def _line_of(error: BaseException) -> str:
-    """Where forward() is in an error's traceback, as file and line."""
+    """The place of forward() in an error's traceback, as file and line."""
     found, at = "", error.__traceback__
     while at is not None:
         path = at.tb_frame.f_code.co_filename

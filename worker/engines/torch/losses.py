@@ -16,7 +16,10 @@ import torch
 from shoal.errors import UserError
 from shoal.worker.model.learning.losses import DeclaredLosses
 
-_OF_CLASSES = ("CrossEntropyLoss", "NLLLoss", "cross_entropy", "nll_loss")
+_OF_CLASSES = (
+    *("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss", "MultiLabelMarginLoss"),
+    *("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"),
+)
 """Losses of classes, which take predictions [batch, classes, ...] and whole numbers as labels."""
 
 Loss = Callable[[Any, Any, Any], Any]
@@ -48,7 +51,10 @@ class Losses(DeclaredLosses):
         return isinstance(loss, torch.nn.Module) or _is_functional(loss)
 
     def _of_object(self, loss: Any, whose: str) -> Loss:
-        """A loss of torch.nn, or a function of torch.nn.functional."""
+        """A loss of torch.nn, a function of torch.nn.functional, or a loss module of the user's.
+
+        The first two get labels of the type and shape that they take.
+        """
         name = getattr(loss, "__name__", type(loss).__name__)
         of_classes = name in _OF_CLASSES
         if isinstance(loss, torch.nn.Module) and next(iter(loss.parameters()), None) is not None:
@@ -57,9 +63,12 @@ class Losses(DeclaredLosses):
                 "of the model, whose forward() gives what the loss takes"
             )
         each = _of_each(loss)
+        own = not isinstance(loss, torch.nn.Module) or type(loss).__module__.startswith("torch.")
+        summed = getattr(loss, "reduction", "") == "sum"
 
         def function(labels: Any, predictions: Any, weights: Any) -> Any:
-            labels = _fitted(labels, predictions, of_classes, whose, self._refuse)
+            if own:
+                labels = _fitted(labels, predictions, of_classes, whose, self._refuse)
             if weights is None:
                 return loss(predictions, labels)
             if each is None:
@@ -67,7 +76,8 @@ class Losses(DeclaredLosses):
                     f"{whose} {name} has no reduction, so records cannot be weighted: give a "
                     "function of labels and predictions with a loss for each record"
                 )
-            return _weighted(each(predictions, labels), weights, whose, self._refuse)
+            values = _weighted(each(predictions, labels), weights, whose, self._refuse)
+            return values.sum() if summed else values
 
         return function
 
@@ -211,7 +221,7 @@ def weights_of_classes(labels: torch.Tensor, table: Sequence[float]) -> torch.Te
 
 
 class LossOfStep:
-    """What stands for `loss` where a module has training_step(model, features, labels) instead.
+    """A stand-in for `loss` where a module has training_step(model, features, labels).
 
     parts: none, as of DeclaredLosses.
     """

@@ -36,7 +36,7 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a step computes with.
+    """The values that a step computes with.
 
     trainable, state: the flat vectors, of this step alone. vectors: of each call, [ids, dim]. ids:
     of each table, as pulled. expected: as of GivenVectors.

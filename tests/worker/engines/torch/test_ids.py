@@ -111,6 +111,19 @@ def test_ids_that_are_a_feature_are_read_without_a_call(served):
     assert ids.computed == [True]
 
 
+def test_a_trace_of_other_sizes_leaves_the_model_that_another_thread_trains(served):
+    model = served(module("found = self.table(ids.reshape(len(ids), 3) + len(ids))"))
+    model.model.train()
+
+    def touched(*_):
+        raise AssertionError("the mode of the model is changed")
+
+    model.model.train = model.model.eval = model.model.forward = touched
+    given = features(7)
+    np.testing.assert_array_equal(looked_up(model, given)[0], (given["ids"] + 7).reshape(-1))
+    assert model.model.training
+
+
 REFUSED = {
     "weights": (
         "found = self.table((self.linear(x) * 10).long())",
