@@ -354,8 +354,7 @@ def test_the_page_of_jax(here):
     checked = one(printed, "shoal check")
     assert "users: Embedding of 8 values, any int64 id" in checked
     assert "Export: keras\n" in checked
-    auc = re.search(r"^  auc +(\S+)", one(printed, "shoal train"), re.MULTILINE)
-    assert float(auc[1]) > 0.6
+    assert re.search(r"^  state +succeeded$", one(printed, "shoal train"), re.MULTILINE)
     assert (here / "for_serving" / "saved_model").is_dir()
 
 

@@ -1,51 +1,26 @@
-"""Whole jobs whose model JAX computes, and what TensorFlow makes of their checkpoints."""
+"""Tests of whole jobs with models of PyTorch and of Keras on JAX in the place of TensorFlow's.
 
-import importlib.util
-import json
+These few are run with all tests, and many more by `make test-engines`.
+"""
 
 import pytest
 
-from shoal.config.job import JobConfig
-from tests.jobs.running import RunningJob, resume, run
+from tests.jobs.running import ENGINE
+from tests.jobs.test_exactly_once import (  # noqa: F401
+    test_kills_between_servers_of_all_workers_and_in_evaluation,
+)
+from tests.jobs.test_log import test_a_log_in_files_outlives_all_servers_at_once  # noqa: F401
+from tests.jobs.test_resume import (  # noqa: F401
+    test_killed_whole_and_resumed_with_other_numbers_of_processes,
+)
+from tests.jobs.test_scale_servers import (  # noqa: F401
+    test_each_record_counts_once_on_servers_that_come_leave_and_die,
+)
+from tests.jobs.test_sync import (  # noqa: F401
+    test_a_worker_killed_between_servers_leaves_them_alike,
+)
 
-pytestmark = [
-    pytest.mark.job,
-    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed"),
-]
 
-
-def test_a_job_goes_on_with_another_engine(tmp_path, clicks):
-    """JAX begins it, TensorFlow ends it; both find the same in its last checkpoint."""
-    fields = {
-        "model_def": "by_jax.small_at_gates.custom_model",
-        "training_data": clicks,
-        "batch_size": 8,
-        "num_minibatches_per_task": 1,
-        "checkpoint_steps": 2,
-    }
-    environment = {"GATES": "step-9"}
-    with RunningJob("train", tmp_path, "small", environment=environment, **fields) as job:
-        job.at_gate("step-9")
-        job.wait_taken()
-        assert JobConfig.load(job.folder.config).engine == "jax"
-        job.kill_whole()
-        done = resume(job.folder, engine="tensorflow")
-        assert done.returncode == 0, done.stderr
-        assert JobConfig.load(job.folder.config).engine == "tensorflow"
-    result = json.loads(job.folder.result.read_text())
-    software, ledger = result["software"], result["ledger"]
-    assert (software["engine"], "jax" in software) == ("tensorflow", False)
-    assert ledger["trained_once"] == ledger["total"]
-    found = {
-        engine: run(
-            *("evaluate", tmp_path, engine),
-            model_def=fields["model_def"],
-            validation_data=clicks,
-            restore_from=tmp_path / "small" / "checkpoints",
-            engine=engine,
-        ).succeeded()
-        for engine in ("jax", "tensorflow")
-    }
-    first, second = (each.result["metrics"] for each in found.values())
-    assert first == pytest.approx(second, rel=1e-4)
-    assert found["jax"].result["software"]["jax"]
+@pytest.fixture(autouse=True, params=["torch", "jax"])
+def engine(request, monkeypatch):
+    monkeypatch.setenv(ENGINE, request.param)

@@ -1,5 +1,6 @@
 """What the engine of JAX does, in a process of its own: tests/worker/engines/jax/test_jax.py."""
 
+import importlib
 import logging
 import os
 import pickle
@@ -67,6 +68,8 @@ def test_steps_for_the_comparison_with_tensorflow():
 
 
 def test_no_other_framework_is_imported():
+    """After models were built, trained and evaluated, and with all that a worker imports."""
+    importlib.import_module("shoal.worker.loop")
     assert "jax" in sys.modules
     assert not {"tensorflow", "torch"} & sys.modules.keys()
 
