@@ -42,13 +42,14 @@ def noting_values() -> Iterator[list[str]]:
 
 def is_whole(ids: torch.Tensor, feature: torch.Tensor) -> bool:
     """True if ids are the memory of a feature, all of it in its order."""
-    return (
+    same: bool = (
         ids.dtype == feature.dtype
         and ids.numel() == feature.numel()
         and ids.data_ptr() == feature.data_ptr()
         and ids.is_contiguous()
         and feature.is_contiguous()
     )
+    return same
 
 
 def place_of(ids: torch.Tensor, features: Sequence[torch.Tensor]) -> int | None:
