@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.data.columns import Column
 from shoal.data.pieces import copied
+from shoal.errors import Error
 
 
-class UnreadColumnError(Exception):
+class UnreadColumnError(Error):
     """Columns that the function takes were not read, as it took none of them so far."""
 
     def __init__(self, names: Collection[str]) -> None:
