@@ -6,6 +6,7 @@ the ids follow from. Ids that are features as they are, but for a shape, are rea
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -118,17 +119,23 @@ class TracedIds:
             record = Recording(self._refusals, witnesses)
             records.append(record)
             with lookup_with(record), torch.no_grad():
-                torch.func.functional_call(self._model, values, (self._nested(given),))
+                try:
+                    torch.func.functional_call(self._model, values, (self._nested(given),))
+                except _DATA_DEPENDENT:
+                    raise
+                except Exception as error:  # of a part of PyTorch that cannot be traced
+                    record.failed = error
             return record.ids
 
         given = list(sample), self._dense, self._witnesses
-        with self._in_evaluation():
+        with self._in_evaluation(), _untold():
             try:
                 traced = make_fx(function, tracing_mode="symbolic")(*given)
                 if _writes(traced.graph):
                     # As functions, so that what is written into a tensor is a source of its values.
                     function = torch.func.functionalize(function, remove="mutations_and_views")
                     traced = make_fx(function, tracing_mode="symbolic")(*given)
+                self._complete(records[-1], sample)
             except _DATA_DEPENDENT as error:
                 self._refusals.refuse(
                     f"{self._file}: forward() chooses what to compute by the values of a tensor "
@@ -136,6 +143,16 @@ class TracedIds:
                     "step: compute both, and choose with torch.where; or choose in feed_batch"
                 )
         return traced, records[-1]
+
+    def _complete(self, record: Recording, sample: Sequence[torch.Tensor]) -> None:
+        """Raises what stopped a trace, unless all lookups came before it."""
+        if record.failed is None:
+            return
+        eager = Recording(self._refusals, self._witnesses)
+        with lookup_with(eager), torch.no_grad():
+            self._model(self._nested(sample))
+        if [each.table for each in eager.tables] != [each.table for each in record.tables]:
+            raise record.failed
 
     def _nested(self, flat: Sequence[Any]) -> Any:
         left = iter(flat)
@@ -145,11 +162,18 @@ class TracedIds:
     def _in_evaluation(self) -> Iterator[None]:
         """Have the model in evaluation mode in the body: statistics must not move there."""
         training = self._model.training
+        # Of model.compile(), which no trace can have.
+        compiled = [each for each in self._model.modules() if each._compiled_call_impl is not None]
+        calls = [each._compiled_call_impl for each in compiled]
         self._model.eval()
         try:
+            for each in compiled:
+                each._compiled_call_impl = None
             yield
         finally:
             self._model.train(training)
+            for each, call in zip(compiled, calls, strict=True):
+                each._compiled_call_impl = call
 
     def _holds_for(self, records: int) -> bool:
         """True if the trace gives the ids of zeros for another number of records, too."""
@@ -247,11 +271,6 @@ class TracedIds:
 
     # ------------------------------------------------------------ the ids of a batch
 
-    @property
-    def computed(self) -> list[bool]:
-        """Of each call, whether its ids are computed, and not a feature as it is."""
-        return [source is None for source in self._sources]
-
     def of_calls(self, features: Any) -> list[Int64]:
         """The ids int64 [n] of each call; calls that take the same feature share an array."""
         given = leaves(features)
@@ -263,7 +282,9 @@ class TracedIds:
         computed = self._computed(self._trace_for(given), given) if None in self._sources else []
         left = iter(computed)
         return [
-            array_of(next(left)) if source is None else direct[source] for source in self._sources
+            # A column of a feature is a view with gaps.
+            np.ascontiguousarray(array_of(next(left))) if source is None else direct[source]
+            for source in self._sources
         ]
 
     def by_table(self, features: Any) -> list[list[Int64]]:
@@ -277,6 +298,18 @@ class TracedIds:
                 self._refusals.refuse(f"{self._file}: {reason}")
             by_name[name].append(ids)
         return list(by_name.values())
+
+
+@contextmanager
+def _untold() -> Iterator[None]:
+    """Have PyTorch log no traceback of an error, which is told without a trace, in the body."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _records(spec: Any) -> int:

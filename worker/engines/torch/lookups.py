@@ -53,13 +53,14 @@ class Recording:
     """Notes which module was called with which ids.
 
     witnesses: of each table a number of the trace's inputs, of which its rows are made: so what is
-    computed from rows is found in the trace.
+    computed from rows is found in the trace. failed: what ended the trace before the model's end.
     """
 
     refusals: Refusals
     witnesses: Mapping[str, torch.Tensor]
     tables: list[Any] = field(default_factory=list)
     ids: list[torch.Tensor] = field(default_factory=list)
+    failed: Exception | None = None
 
     def __call__(self, table: Any, ids: Any) -> torch.Tensor:
         """Note a call."""
@@ -74,20 +75,27 @@ class GivenVectors:
     """Gives each call its vectors.
 
     tables: the name of the table of each call. vectors: of each call, float32 [ids, dim]. expected:
-    of each call, the ids that they are of, int64 [ids]; None where ids are a feature as it is.
+    of each call, the ids that they are of, int64 [ids].
     """
 
     refusals: Refusals
     tables: Sequence[str]
     vectors: Sequence[torch.Tensor]
-    expected: Sequence[npt.NDArray[np.int64] | None]
+    expected: Sequence[npt.NDArray[np.int64]]
     calls: int = 0
 
+    @torch.compiler.disable  # a graph of model.compile() ends at a lookup
     def __call__(self, table: Any, ids: Any) -> torch.Tensor:
         """The vectors of the next call in order. Raises UserError if it is another one."""
         call = self.calls
         self.calls += 1
-        if call >= len(self.tables) or self.tables[call] != table.table:
+        if call >= len(self.tables):
+            self.refusals.refuse(
+                f"embedding {table.name!r} was called once more in the step than when the ids were "
+                "traced: forward must call its embeddings alike whether training or not, and "
+                "training_step call the model once"
+            )
+        if self.tables[call] != table.table:
             self.refusals.refuse(
                 f"embedding {table.name!r} was called in another order in the step than when the "
                 "ids were traced: forward must call its embeddings alike whether training or not, "
@@ -95,13 +103,11 @@ class GivenVectors:
             )
         ids = integer_ids(self.refusals, table, ids)
         vectors, expected = self.vectors[call], self.expected[call]
-        if ids.numel() != len(vectors) or not (
-            expected is None or np.array_equal(ids.detach().reshape(-1).numpy(), expected)
-        ):
+        if not np.array_equal(ids.detach().reshape(-1).numpy(), expected):
             self.refusals.refuse(
                 f"embedding {table.name!r} was called with other ids in the step than were looked "
-                "up before it: ids must follow from the features alone, by tensor operations; "
-                "compute them in feed_batch"
+                "up before it: ids must follow from the features alone, by tensor operations, and "
+                "be the same whether training or not; compute them in feed_batch"
             )
         vectors = vectors.view(*ids.shape, table.dim)
         return (vectors if table.trainable else vectors.detach()).to(table.dtype)

@@ -46,7 +46,7 @@ class Inputs:
     state: Float32
     vectors: list[Float32]
     ids: list[TableIds]
-    expected: list[npt.NDArray[np.int64] | None]
+    expected: list[npt.NDArray[np.int64]]
 
 
 class EagerSteps:
@@ -82,15 +82,7 @@ class EagerSteps:
     def inputs(self, pulled: Pulled) -> Inputs:
         """The inputs of the other methods, made of what was pulled."""
         remaining = [list(each.inverses) for each in pulled.ids]
-        expected = [
-            pulled.ids[table].unique[inverse] if computed else None
-            for table, inverse, computed in zip(
-                self._calls,
-                [remaining[table].pop(0) for table in self._calls],
-                self._ids.computed,
-                strict=True,
-            )
-        ]
+        expected = [pulled.ids[table].unique[remaining[table].pop(0)] for table in self._calls]
         return Inputs(
             # Copied, as the next pull may give the same vectors, and parameters are views of them.
             np.array(pulled.trainable),
@@ -106,6 +98,7 @@ class EagerSteps:
         """Compute a step on a batch; see the Protocol. Raises UserError if nothing is learned."""
         state = inputs.state if change is None else inputs.state + change
         before = state.copy()
+        pulled = None if self._checked else inputs.trainable.copy()
         self._assign(inputs.trainable, state)
         vectors = [torch.from_numpy(each).requires_grad_() for each in inputs.vectors]
         lookup = self._lookup(vectors, inputs)
@@ -115,14 +108,15 @@ class EagerSteps:
         lookup.check_all_called()
         if not self._checked:
             with attributing(None):
-                self._check(loss)
+                self._check(loss, pulled)
             self._checked = True
-        gradients = torch.autograd.grad(
-            loss, [*self._parameters, *vectors], allow_unused=True, materialize_grads=True
-        )
+        with lookup_with(self._called_again):
+            gradients = torch.autograd.grad(
+                loss, [*self._parameters, *vectors], allow_unused=True, materialize_grads=True
+            )
         count = len(self._parameters)
         dense = (
-            torch.cat([each.reshape(-1) for each in gradients[:count]]).numpy()
+            torch.cat([_dense(each).reshape(-1) for each in gradients[:count]]).numpy()
             if count
             else np.zeros(0, np.float32)
         )
@@ -140,13 +134,31 @@ class EagerSteps:
         loss: torch.Tensor = self._training_loss(batch.labels, predictions, batch.weights)
         return loss
 
-    def _check(self, loss: torch.Tensor) -> None:
+    def _check(self, loss: torch.Tensor, pulled: Float32 | None) -> None:
+        """Raises UserError if nothing is learned. pulled: the parameters before the step."""
+        for spec, each in zip(self._trainable.manifest, self._parameters, strict=True):
+            assert pulled is not None
+            given = pulled[spec.offset : spec.offset + each.numel()]
+            if not np.array_equal(each.detach().numpy().reshape(-1), given, equal_nan=True):
+                raise UserError(
+                    f"the model's code writes to its parameter {spec.name}, which the servers "
+                    "hold and alone change: use a function of it in forward(), such as "
+                    "weight.clamp(min=0), or torch.nn.utils.parametrize"
+                )
         if not loss.requires_grad:
             raise UserError(
                 "the loss has no gradient, so nothing would be learned: compute it from the "
                 "predictions by operations that have one, without argmax, rounding, detach() or a "
                 "cast to integers"
             )
+
+    def _called_again(self, table: Any, ids: Any) -> torch.Tensor:
+        """Raises UserError: the lookup while gradients are computed."""
+        del ids
+        self._refusals.refuse(
+            f"embedding {table.name!r} was called again while gradients are computed, as "
+            "torch.utils.checkpoint does: call embeddings before the function that it gets"
+        )
 
     def clip(self, dense: Float32, tables: Sequence[Float32]) -> tuple[Float32, list[Float32]]:
         """Gradients as they are: optimizers of PyTorch clip none."""
@@ -194,3 +206,8 @@ class EagerSteps:
     def _sampled(self, features_spec: Any) -> Any:
         """The outputs for a few records of zeros, with rows of zeros."""
         return self._ids.outputs_of_sample(features_spec)
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient with all its zeros, which one of nn.Embedding(sparse=True) has not."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
