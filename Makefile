@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-fast test-times test-processors test-seeds test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
+.PHONY: demo test test-fast test-times test-processors test-seeds test-engines test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
@@ -176,8 +176,18 @@ test-seeds: build/extensions
 	$(KEPT) $(BIN)/python -m pytest tests/jobs --both-ways -k "[own-seeds]" --numprocesses 4 \
 	  --dist loadfile --no-loadscope-reorder
 
+# Tests of whole jobs with each engine's models in the place of TensorFlow's, where it has such.
+ENGINE_TESTS = admission chaos checkpoints commands cuts determinism drained_servers exactly_once \
+  given_back interruptions log master_kill resume scale_servers scale_sync server_kill \
+  staleness_bound sync
+test-engines: build/extensions
+	set -e; for engine in torch jax; do \
+	  ENGINE_OF_TESTS=$$engine $(KEPT) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
+	    --no-loadscope-reorder $(ENGINE_TESTS:%=tests/jobs/test_%.py); \
+	done
+
 # What takes too long, or depends too much on others, for every change.
-nightly: audit fuzz deep test-processors test-seeds learning
+nightly: audit fuzz deep test-processors test-seeds test-engines learning
 
 # The tests of what must not depend on the processor, as on each older one that this machine can be.
 test-processors: build/extensions

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.disk.job_folder import JobFolder, meant_folder
+from shoal.base.modules.engines import AUTO
 from shoal.base.words import near
 from shoal.checkpoints.outputs import check_output, try_output
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
@@ -60,6 +61,7 @@ def _config(source: str, given: dict[str, Any]) -> JobConfig:
         # Not as a job on Kubernetes, nor as this job itself, whose own output may be there.
         kept: dict[str, Any] = {"command": "check", "image": ""}
         kept |= {"restore_from": "", "overwrite": False}
+        kept |= {"engine": AUTO} if given.get("model_def") else {}
         config = dataclasses.replace(JobConfig.load(job.config), **(kept | given))
     return dataclasses.replace(config, token=secrets.token_hex(8)).resolved()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shoal.base.modules.engines import AUTO
 from shoal.base.words import size
 from shoal.cli.checkpoints import find_checkpoints, newest_checkpoint
 from shoal.cli.data_flags import GroupedCommand, field_options, given_flags
@@ -221,12 +222,13 @@ def _configs(
             old = dataclasses.replace(new, model_def=source_model_def)
     else:
         base = dataclasses.replace(JobConfig.load(job.config), **kept)
-        new = dataclasses.replace(base, **given)
+        anew = {"engine": AUTO} if given.get("model_def") else {}
+        new = dataclasses.replace(base, **(anew | given))
         # The data are read where they are now.
-        taken = {"training_data", "model_zoo"} if source_model_def else {"training_data"}
+        taken = {"training_data", "engine"} | ({"model_zoo"} if source_model_def else set())
         here: dict[str, Any] = {name: given[name] for name in taken & given.keys()}
         if source_model_def:
-            here["model_def"] = source_model_def
+            here = {"engine": AUTO} | here | {"model_def": source_model_def}
         old = dataclasses.replace(base, **here)
     configs = [
         None if each is None else dataclasses.replace(each, token=token) for each in (old, new)

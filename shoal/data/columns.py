@@ -59,7 +59,7 @@ class ListColumn:
         if isinstance(self.values, ListColumn):
             raise UserError(
                 "padded() of a column whose lists are of lists: pad the inner ones first, as "
-                "ListColumn(column.values.padded(m), column.row_lengths).padded(n)"
+                "shoal.data.ListColumn(column.values.padded(m), column.row_lengths).padded(n)"
             )
         fill = _filling(value, self.values.dtype)
         made = np.full((len(self), n, *self.values.shape[1:]), fill, self.values.dtype)

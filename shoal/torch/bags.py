@@ -57,5 +57,5 @@ def pooled(
 
 
 def _divisor(factors: torch.Tensor, mode: str) -> torch.Tensor | None:
-    """What is added up in a bag to divide by, an id; None for a sum."""
+    """The numbers, one an id, that a bag adds up to divide by; None for a sum."""
     return None if mode == "sum" else factors if mode == "mean" else factors.square()

@@ -17,7 +17,7 @@ from shoal.native.initializers import InitializerSpec
 
 
 class Table(Protocol):
-    """What a module says of its table.
+    """A table as its module tells of it.
 
     name: the module's dotted path in the model, for messages; "" before a model is built of it.
     table: the table's name; the same as `name` unless it was given. shares_table: whether it was.

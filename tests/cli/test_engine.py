@@ -10,6 +10,7 @@ import pytest
 from shoal.api import calls
 from shoal.base.disk.job_folder import JobFolder
 from shoal.base.modules.engines import VARIABLE
+from shoal.cli import export, migrate
 from shoal.client import by_value
 from shoal.client.run import local as client
 from shoal.client.run.model_process import model_process
@@ -78,6 +79,27 @@ def test_processes_that_look_at_a_model_are_told_the_engine(project, monkeypatch
         assert (kind, IMPORTS[kind][1]) == (f"{TRAINING}-torch", "torch")
     assert kind_of(["-m", "shoal.worker", "--config", str(project / "none")]) == TRAINING
     assert kind_of(["-m", "shoal.worker", "--config"]) == TRAINING
+
+
+@pytest.mark.parametrize(
+    ("given", "exported", "old", "new"),
+    [
+        ({}, "jax", "jax", "jax"),
+        ({"engine": "tensorflow"}, "tensorflow", "tensorflow", "tensorflow"),
+        # Another module may ask for another engine.
+        ({"model_def": "model.custom_model"}, "auto", "jax", "auto"),
+        ({"model_def": "model.custom_model", "engine": "torch"}, "torch", "torch", "torch"),
+    ],
+)
+def test_a_checkpoint_has_the_engine_of_its_job(project, given, exported, old, new):
+    job = JobFolder(project / "shoal-jobs" / "new")
+    job.path.mkdir(parents=True)
+    job.config.write_text(config(job_name="new", engine="jax").resolved().to_json())
+    assert export._config(str(job.path), given).engine == exported
+    found = migrate._configs(str(job.path), given, "")
+    assert [each.engine for each in found] == [old, new]
+    if "engine" not in given:
+        assert migrate._configs(str(job.path), given, "model.other")[0].engine == "auto"
 
 
 # ------------------------------------------------------------ by value

@@ -1,4 +1,4 @@
-"""What is Keras's, told without importing Keras: a worker of a PyTorch module has none.
+"""Objects of Keras, told without importing Keras: a worker of a PyTorch module has none.
 
 An object is of a class of Keras only if Keras is loaded.
 """

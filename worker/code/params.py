@@ -66,7 +66,7 @@ def _arguments(name: str) -> str:
 
 
 def _given(name: str) -> int:
-    """How many they are."""
+    """The number of them."""
     text = _arguments(name)
     return text.count(",") + 1 if text else 0
 

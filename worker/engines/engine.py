@@ -161,7 +161,7 @@ class Exporter(Protocol):
     def predictions(
         self, folder: Path, written: Mapping[str, str | None], features: Any
     ) -> Iterator[tuple[str, Any]]:
-        """Of each form that `write` has written, its name and its outputs for a batch."""
+        """The name of each form that `write` has written, and its outputs for a batch."""
 
 
 class Engine(Protocol):

@@ -325,7 +325,7 @@ class Records:
 
 
 def _converted(chunks: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """Those of these columns that can be converted."""
+    """The columns of these names that can be converted."""
     found: dict[str, Any] = {}
     for name in names:
         with suppress(UserError):

@@ -77,15 +77,16 @@ def of_loss(model: ServedModel, batch: Batch, traced: Sequence[Crossentropy]) ->
         model.loss(batch.labels, predictions, batch.weights)
     feed = model.module.describe(model.module.feed_name)
     for each in called:
-        if not (hasattr(each.labels, "numpy") and hasattr(each.predictions, "numpy")):
+        labels, given = _values(each.labels), _values(each.predictions)
+        if labels is None or given is None:
             continue  # of a function that is traced once more
         # Of classes that there are not, TensorFlow tells.
-        if not each.name.startswith("sparse") and (outside := _outside(each.labels)):
+        if not each.name.startswith("sparse") and (outside := _outside(labels)):
             found.append(
                 f"{feed} gives labels from {outside}, and the loss {each.name} takes 0 to 1: make "
                 f"0 to 1 of them in {model.module.feed_name}"
             )
-        if not each.from_logits and (outside := _outside(each.predictions)):
+        if not each.from_logits and (outside := _outside(given)):
             activation = "sigmoid" if each.name.startswith("binary") else "softmax"
             found.append(
                 f"the model predicts {outside}, and the loss {each.name} takes chances from 0 to "
@@ -98,6 +99,14 @@ def _by(scope: str, layers: Iterable[str]) -> str:
     """Name the layer of whose call a scope is; TensorFlow numbers scopes."""
     of = [each for each in layers if re.fullmatch(rf"{re.escape(each)}(_\d+)?", scope)]
     return f"the output of layer {max(of, key=len)!r}" if of else "the model's output"
+
+
+def _values(tensor: Any) -> npt.NDArray[Any] | None:
+    """The numbers of a tensor; None of one in a trace."""
+    try:
+        return np.asarray(tensor)
+    except Exception:  # each framework has its own
+        return None
 
 
 def _outside(values: Any) -> str | None:

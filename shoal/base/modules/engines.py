@@ -87,7 +87,9 @@ def of_keras() -> str:
 
     Raises UserError if it is no engine.
     """
-    path = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "keras.json"
+    # Not Path.home(), which raises for a user without a name, as pods may have.
+    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    path = Path(home, "keras.json")
     if name := os.environ.get(VARIABLE):
         return checked_backend(name, f"the variable {VARIABLE}")
     try:

@@ -64,7 +64,7 @@ def instead_of_elasticdl(module: str) -> str | None:
 
 
 def missing_functions(defined: Container[str]) -> list[str]:
-    """Those of `MODULE_FUNCTIONS` that are not `defined`, nor what may be in their place."""
+    """The names of `MODULE_FUNCTIONS` that neither are `defined` nor replaced by another."""
     return [
         name
         for name in MODULE_FUNCTIONS

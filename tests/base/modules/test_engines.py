@@ -74,6 +74,13 @@ def test_keras_alone_has_its_backend_by_its_configuration(tmp_path, keras_home, 
     assert asked_for(tmp_path / "missing.py") == "torch"
 
 
+def test_a_user_without_a_home_has_no_configuration(tmp_path, monkeypatch):
+    for name in ("KERAS_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])
+    assert asks(tmp_path, "import keras\n") == "tensorflow"
+
+
 def test_a_backend_that_trains_nothing_is_refused(tmp_path, keras_home, monkeypatch):
     file = keras_home / "keras.json"
     file.write_text(json.dumps({"backend": "openvino"}))

@@ -1,4 +1,4 @@
-"""What engines that compute on NumPy's arrays share.
+"""The parts that engines share that compute on NumPy's arrays.
 
     pipeline.py    ranges of records to batches of arrays
     feed_batch.py  the user's function, called with columns

@@ -1,4 +1,4 @@
-"""What feed_batch gives, as arrays of one spec for every minibatch.
+"""Arrays of one spec for every minibatch, made of what feed_batch gives.
 
 Owns which values are arrays, and what an array must be. That there is one element for each
 record is told here for features, and in input/elements.py for labels and weights.

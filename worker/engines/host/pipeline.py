@@ -161,8 +161,7 @@ class HostPipeline:
         what = f"{self._feed} on {source}, records {first} to {end - 1},"
         with self._records.doing(f"{self._feed}, for a minibatch", source, first, end):
             try:
-                parts = self._feed_batch(columns, what, source, first)
-                return [self._arrays(mapped(_own, each)) for each in parts]
+                return self._fed(columns, what, source, first)
             except (UserError, UserCodeError) as error:
                 self._raise_at_record(columns, run, made_of)
                 attribute(error, made_of)
@@ -171,6 +170,11 @@ class HostPipeline:
     def _of_engine(self, array: Any) -> Any:
         return None if array is None else self._arrays(array)
 
+    def _fed(self, columns: Columns, what: str, source: str, first: int) -> Parts:
+        """The parts that feed_batch gives for some records, in the engine's arrays."""
+        parts = self._feed_batch(columns, what, source, first)
+        return [self._arrays(mapped(_own, each)) for each in parts]
+
     def _raise_at_record(self, columns: Columns, run: Run, made_of: pb.Range) -> None:
         """Call feed_batch again record by record, to name the one that it raises for."""
         for offset in range(records_in(columns)):
@@ -178,7 +182,7 @@ class HostPipeline:
             what = f"{self._feed} on {made_of.source}, record {record}"
             alone = part_of(columns, offset, offset + 1)
             try:
-                self._feed_batch(alone, what, made_of.source, record)
+                self._fed(alone, what, made_of.source, record)
             except (UserError, UserCodeError) as error:
                 attribute(error, part(made_of, offset, 1))
                 raise

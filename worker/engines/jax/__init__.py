@@ -14,7 +14,15 @@ steps.py       the compiled training step and prediction
 evaluation.py  metrics
 exporter.py    model.keras
 
-It imports no TensorFlow.
+It imports no TensorFlow. Importing this package imports JAX, with as many threads as the process
+may use.
 """
+
+import os
+
+from shoal.native.cores import allowed_cores
+
+# Read at the first array: XLA counts the cores of the machine, not those of a container's quota.
+os.environ.setdefault("PJRT_NPROC", str(allowed_cores()))
 
 import jax  # noqa: F401

@@ -132,7 +132,7 @@ class TracedIds:
                 )
 
     def _unknown(self, closed: Any, place: int) -> str | None:
-        """Of what else than features the ids of a call are made, in words; None for nothing."""
+        """The sources of a call's ids that are no features, in words; None if there are none."""
         sources = [
             *(f"the variable {e.path}, which is being trained" for e in self._trained),
             *(_changing(each) for each in self._others),
@@ -161,7 +161,7 @@ class TracedIds:
         return self._traced(features, training=False)[1]
 
     def _features_of(self, program: Program) -> list[bool]:
-        """Whether a program uses each feature."""
+        """True for each feature that a program uses."""
         return program.used[len(program.used) - len(leaves(self._features)) :]
 
     def _computed(self, features: Any, places: Sequence[int]) -> list[Int64]:

@@ -36,9 +36,9 @@ class Program:
         """The part that `outputs`, of those of the jaxpr, need."""
         jaxpr = closed.jaxpr
         # Its constants as inputs, so that they stay in their order.
-        whole = jaxpr.replace(
-            invars=[*jaxpr.constvars, *jaxpr.invars], constvars=[], debug_info=None
-        )
+        inputs = [*jaxpr.constvars, *jaxpr.invars]
+        names = jaxpr.debug_info._replace(arg_names=("",) * len(inputs))
+        whole = jaxpr.replace(invars=inputs, constvars=[], debug_info=names)
         pruned, used = partial_eval.dce_jaxpr(whole, list(outputs))
         count = len(jaxpr.constvars)
         consts = [const for const, its in zip(closed.consts, used[:count], strict=True) if its]

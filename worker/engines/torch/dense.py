@@ -33,13 +33,13 @@ class Variable:
 
     @property
     def tensor(self) -> torch.Tensor:
-        """What the module has under that name now: buffers may be replaced."""
+        """The tensor that the module has under that name now: buffers may be replaced."""
         found: torch.Tensor = getattr(self.owner, self.path.rpartition(".")[2])
         return found
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """That of the tensor."""
         return tuple(self.tensor.shape)
 
     def assign(self, value: Any) -> None:
@@ -61,7 +61,7 @@ def trained(module: torch.nn.Module) -> list[Variable]:
 
 
 def kept(module: torch.nn.Module) -> list[Variable]:
-    """What is no weight that is trained: frozen parameters, and buffers of floating numbers."""
+    """The values beside trained weights: frozen parameters, and buffers of floating numbers."""
     frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
     buffers = [name for name, each in module.named_buffers() if each.is_floating_point()]
     return [Variable.of(module, name) for name in (*frozen, *buffers)]

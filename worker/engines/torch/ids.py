@@ -1,11 +1,12 @@
 """Which ids a module looks up: of which tables, in which calls, for given features.
 
-Owns the one trace that says so, by torch.fx with symbolic sizes, and the search in it for what
-the ids follow from. Ids that are features as they are, but for a shape, are read directly.
+Owns the one trace that says so, by torch.fx with symbolic sizes; what the ids follow from in it is
+graphs.py's to find. Ids that are features as they are, but for a shape, are read directly.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,49 +15,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from shoal.base.nested import leaves, mapped, named_leaves
 from shoal.errors import UserError
 from shoal.torch.lookups import lookup_with
+from shoal.worker.code.module import summary
 from shoal.worker.engines.torch.dense import is_state
+from shoal.worker.engines.torch.graphs import draws, needed, source_of, values_of, writes
 from shoal.worker.engines.torch.lookups import Recording, sharing_refused
 from shoal.worker.engines.torch.tensors import array_of, dtype_of
+from shoal.worker.engines.torch.values import noting_values, place_of
 from shoal.worker.model.refusals import Refusals
 
 Int64 = npt.NDArray[np.int64]
-
-aten = torch.ops.aten
-
-RESHAPING = frozenset(
-    {
-        *(aten.view.default, aten.reshape.default, aten._unsafe_view.default),
-        *(aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
-        *(aten.alias.default, aten.detach.default, aten.clone.default, aten._to_copy.default),
-        *(aten.contiguous.default, aten.flatten.using_ints, aten.view_copy.default),
-        *(aten.unsqueeze_copy.default, aten.squeeze_copy.default, aten.squeeze_copy.dim),
-        *(aten.squeeze_copy.dims, aten.alias_copy.default, aten.detach_copy.default),
-        *(aten._reshape_copy.default, aten.lift_fresh_copy.default),
-    }
-)
-"""Operations that leave all numbers of their first input in their order."""
-
-SHAPES = frozenset(
-    {
-        *(aten.sym_size.int, aten.sym_numel.default, aten.sym_stride.int),
-        *(aten.zeros_like.default, aten.ones_like.default, aten.full_like.default),
-        *(aten.empty_like.default, aten.new_zeros.default, aten.new_ones.default),
-        *(aten.new_full.default, aten.new_empty.default),
-    }
-)
-"""Operations that do not look at the values they are given."""
-
-_DATA_DEPENDENT = (
-    GuardOnDataDependentSymNode,
-    torch._subclasses.fake_tensor.DataDependentOutputException,
-    torch._subclasses.fake_tensor.DynamicOutputShapeException,
-)
 
 
 class TracedIds:
@@ -87,6 +58,7 @@ class TracedIds:
         self.tables: dict[str, Any] = {}
         self.frozen: set[str] = set()
         self._sources: list[int | None] = []
+        self._traced: Any = None  # where any ids are computed
         self._of_sizes: dict[Any, torch.fx.GraphModule] | None = None
 
     # ------------------------------------------------------------ the trace
@@ -99,20 +71,61 @@ class TracedIds:
         }
         self._witnesses = {name: torch.zeros(()) for name in self._embeddings}
         records = _records(self._spec)
-        traced, record = self._trace([sample_of(each, records) for each in leaves(self._spec)])
+        sample = [sample_of(each, records) for each in leaves(self._spec)]
+        traced: Any = None
+        record, sources = self._read_directly(sample)
+        if sources is None:
+            traced, record = self._trace(sample)
         self.calls = [each.table for each in record.tables]
         for each in record.tables:
             known = self.tables.setdefault(each.table, each)
             if (reason := sharing_refused(known, each)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
         self.frozen = set(self.tables) - {each.table for each in record.tables if each.trainable}
+        if sources is not None:
+            self._sources = list(sources)
+            return
         self._sources, self._traced = self._kept(traced)
         if None in self._sources and not self._holds_for(records + 1):
-            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone.
+            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone. Later
+            # ones are made while another thread trains the model, so they are of a copy.
             self._of_sizes = {}
+            self._model = copy.deepcopy(self._model)
+
+    def _read_directly(self, sample: Sequence[torch.Tensor]) -> tuple[Recording, list[int] | None]:
+        """The lookups of a plain call, and the feature that the ids of each are.
+
+        None instead of the features if any ids are no feature as it is, a feature is written to, or
+        the call looks at a value: then a trace has to tell. A trace takes seconds of processor time
+        and its imports, which most models need not spend.
+        """
+        with noting_values() as looked_at:
+            try:
+                record = self._record(sample)
+            except UserError:
+                raise
+            except Exception:  # the trace tells of it
+                return Recording(self._refusals, self._witnesses), None
+        found = [place_of(ids, sample) for ids in record.ids]
+        written = any(each._version for each in sample)
+        if looked_at or written or None in found:
+            return record, None
+        return record, [place for place in found if place is not None]
 
     def _trace(self, sample: Sequence[torch.Tensor]) -> tuple[torch.fx.GraphModule, Recording]:
         """The trace of a call with such features, and what was looked up in it."""
+        # Late: they take a second of processor time, and 100 MB with what they import.
+        from torch._subclasses.fake_tensor import (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+        )
+        from torch.fx.experimental.proxy_tensor import make_fx
+        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+        by_values = (
+            *(GuardOnDataDependentSymNode, DataDependentOutputException),
+            DynamicOutputShapeException,
+        )
         records: list[Recording] = []
 
         def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
@@ -121,9 +134,9 @@ class TracedIds:
             with lookup_with(record), torch.no_grad():
                 try:
                     torch.func.functional_call(self._model, values, (self._nested(given),))
-                except _DATA_DEPENDENT:
+                except by_values:
                     raise
-                except Exception as error:  # of a part of PyTorch that cannot be traced
+                except Exception as error:  # of any operation that cannot be traced
                     record.failed = error
             return record.ids
 
@@ -131,12 +144,12 @@ class TracedIds:
         with self._in_evaluation(), _untold():
             try:
                 traced = make_fx(function, tracing_mode="symbolic")(*given)
-                if _writes(traced.graph):
+                if writes(traced.graph):
                     # As functions, so that what is written into a tensor is a source of its values.
                     function = torch.func.functionalize(function, remove="mutations_and_views")
                     traced = make_fx(function, tracing_mode="symbolic")(*given)
                 self._complete(records[-1], sample)
-            except _DATA_DEPENDENT as error:
+            except by_values as error:
                 self._refusals.refuse(
                     f"{self._file}: forward() chooses what to compute by the values of a tensor "
                     f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
@@ -145,14 +158,25 @@ class TracedIds:
         return traced, records[-1]
 
     def _complete(self, record: Recording, sample: Sequence[torch.Tensor]) -> None:
-        """Raises what stopped a trace, unless all lookups came before it."""
+        """Raises UserError for what stopped a trace, unless all lookups came before it."""
         if record.failed is None:
             return
-        eager = Recording(self._refusals, self._witnesses)
-        with lookup_with(eager), torch.no_grad():
-            self._model(self._nested(sample))
-        if [each.table for each in eager.tables] != [each.table for each in record.tables]:
+        eager = self._record(sample)  # which raises the user's own
+        if isinstance(record.failed, UserError):
             raise record.failed
+        if [each.table for each in eager.tables] != [each.table for each in record.tables]:
+            self._refusals.refuse(
+                f"{self._file}: forward() cannot be traced, by which shoal finds ids before "
+                f"the step ({summary(record.failed)}, {_line_of(record.failed)}): compute with "
+                "operations of PyTorch, and what takes NumPy or Python's numbers in feed_batch"
+            )
+
+    def _record(self, sample: Sequence[torch.Tensor]) -> Recording:
+        """The lookups of a plain call with such features."""
+        record = Recording(self._refusals, self._witnesses)
+        with self._in_evaluation(), lookup_with(record), torch.no_grad():
+            self._model(self._nested(sample))
+        return record
 
     def _nested(self, flat: Sequence[Any]) -> Any:
         left = iter(flat)
@@ -160,7 +184,7 @@ class TracedIds:
 
     @contextmanager
     def _in_evaluation(self) -> Iterator[None]:
-        """Have the model in evaluation mode in the body: statistics must not move there."""
+        """A context with the model in evaluation mode: statistics must not move there."""
         training = self._model.training
         # Of model.compile(), which no trace can have.
         compiled = [each for each in self._model.modules() if each._compiled_call_impl is not None]
@@ -178,11 +202,10 @@ class TracedIds:
     def _holds_for(self, records: int) -> bool:
         """True if the trace gives the ids of zeros for another number of records, too."""
         sample = [sample_of(each, records) for each in leaves(self._spec)]
-        record = Recording(self._refusals, self._witnesses)
-        with self._in_evaluation(), lookup_with(record), torch.no_grad():
-            self._model(self._nested(sample))
         wanted = [
-            ids for ids, source in zip(record.ids, self._sources, strict=False) if source is None
+            ids
+            for ids, source in zip(self._record(sample).ids, self._sources, strict=False)
+            if source is None
         ]
         try:
             found = self._computed(self._traced, sample)
@@ -213,7 +236,7 @@ class TracedIds:
         return self._of_sizes[sizes]
 
     def _kept(self, traced: torch.fx.GraphModule) -> tuple[list[int | None], torch.fx.GraphModule]:
-        """Of each call the feature that its ids are, and a trace with what the others need.
+        """The feature that the ids of each call are, and a trace with what the others need.
 
         Raises UserError for ids that follow from what is not known before the step.
         """
@@ -224,7 +247,7 @@ class TracedIds:
         origin = dict(zip(places, [*self._names, *dense, *tables], strict=True))
         outputs = list(output.args[0])
         for name, node in zip(self.calls, outputs, strict=True):
-            sources = _values_of(node)
+            sources = values_of(node)
             for each in (each for each in graph.nodes if each in sources):
                 if each in places[count + len(dense) :]:
                     self._refuse(name, f"the rows of table {origin[each]!r}")
@@ -232,15 +255,15 @@ class TracedIds:
                     self._dense[origin[each]]
                 ):
                     self._refuse(name, f"{origin[each]}, which is being trained")
-                if _draws(each):
+                if draws(each):
                     self._refuse(name, "random numbers drawn inside the model")
-        sources_of = self._sources or [_source(node, places[:count]) for node in outputs]
+        sources_of = self._sources or [source_of(node, places[:count]) for node in outputs]
         output.args = (
             [node for node, source in zip(outputs, sources_of, strict=True) if source is None],
         )
-        needed = _needed(output)
+        kept = needed(output)
         for node in reversed(list(graph.nodes)):
-            if node not in needed and node.op != "placeholder":
+            if node not in kept and node.op != "placeholder":
                 graph.erase_node(node)
         graph.set_codegen(torch.fx.graph.CodeGen())  # flat: its arguments one after another
         traced.recompile()
@@ -249,6 +272,8 @@ class TracedIds:
     @property
     def operations(self) -> list[str]:
         """The operations that compute ids of features, by their names."""
+        if self._traced is None:
+            return []
         return [str(each.target) for each in self._traced.graph.nodes if each.op == "call_function"]
 
     def _refuse(self, table: str, what: str) -> None:
@@ -302,7 +327,7 @@ class TracedIds:
 
 @contextmanager
 def _untold() -> Iterator[None]:
-    """Have PyTorch log no traceback of an error, which is told without a trace, in the body."""
+    """A context in which PyTorch logs no traceback of an error, which is told without a trace."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -325,7 +350,7 @@ def sample_of(spec: Any, records: int) -> torch.Tensor:
 
 
 def _line_of(error: BaseException) -> str:
-    """Where forward() is in an error's traceback, as file and line."""
+    """The place of forward() in an error's traceback, as file and line."""
     found, at = "", error.__traceback__
     while at is not None:
         path = at.tb_frame.f_code.co_filename
@@ -333,65 +358,6 @@ def _line_of(error: BaseException) -> str:
             found = f"{path.rpartition('/')[2]}, line {at.tb_lineno}"
         at = at.tb_next
     return found or type(error).__name__
-
-
-def _needed(node: torch.fx.Node) -> set[torch.fx.Node]:
-    """A node and all that it is computed from, shapes too."""
-    found, waiting = {node}, [node]
-    while waiting:
-        for each in waiting.pop().all_input_nodes:
-            if each not in found:
-                found.add(each)
-                waiting.append(each)
-    return found
-
-
-def _values_of(node: torch.fx.Node) -> set[torch.fx.Node]:
-    """A node and all whose values it is computed from."""
-    found, waiting = {node}, [node]
-    while waiting:
-        each = waiting.pop()
-        if each.target in SHAPES:
-            continue
-        for source in each.all_input_nodes:
-            if source not in found:
-                found.add(source)
-                waiting.append(source)
-    return found
-
-
-def _writes(graph: torch.fx.Graph) -> bool:
-    """True if a tensor that the outputs are computed from is written to."""
-    (output,) = [node for node in graph.nodes if node.op == "output"]
-    needed = _needed(output)
-    for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or not schema.is_mutable:
-            continue
-        written = node.args[0]
-        while isinstance(written, torch.fx.Node):
-            if written in needed:
-                return True
-            of = getattr(written.target, "_schema", None)
-            views = of is not None and any(each.alias_info for each in of.returns)
-            written = written.args[0] if views and written.args else None
-    return False
-
-
-def _draws(node: torch.fx.Node) -> bool:
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.nondeterministic_seeded in tags
-
-
-def _source(node: Any, features: list[torch.fx.Node]) -> int | None:
-    """The position of the feature whose numbers a node has in their order; None for none."""
-    while node not in features:
-        if not isinstance(node, torch.fx.Node) or node.target not in RESHAPING:
-            return None
-        if node.target is aten._to_copy.default and node.kwargs.get("dtype") != torch.int64:
-            return None
-        node = node.args[0]
-    return features.index(node)
 
 
 def _out_of_range(table: Any, ids: Int64) -> str | None:

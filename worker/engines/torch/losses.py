@@ -18,8 +18,8 @@ from shoal.errors import UserError
 from shoal.worker.model.learning.losses import DeclaredLosses
 
 _OF_CLASSES = (
-    *("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss"),
-    *("cross_entropy", "nll_loss", "multi_margin_loss"),
+    *("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss", "MultiLabelMarginLoss"),
+    *("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"),
 )
 """Losses of classes, which take predictions [batch, classes, ...] and whole numbers as labels."""
 
@@ -79,7 +79,10 @@ class Losses(DeclaredLosses):
             )
 
     def _of_object(self, loss: Any, whose: str) -> Loss:
-        """A loss of torch.nn, or a function of torch.nn.functional."""
+        """A loss of torch.nn, a function of torch.nn.functional, or a loss module of the user's.
+
+        The first two get labels of the type and shape that they take.
+        """
         named = _without_arguments(loss)
         name = getattr(named, "__name__", type(loss).__name__)
         of_classes = name in _OF_CLASSES
@@ -89,7 +92,7 @@ class Losses(DeclaredLosses):
                 "of the model, whose forward() gives what the loss takes"
             )
         each = _of_each(loss)
-        own = not isinstance(loss, torch.nn.Module) or type(loss).__module__.startswith("torch.nn.")
+        own = not isinstance(loss, torch.nn.Module) or type(loss).__module__.startswith("torch.")
 
         def function(labels: Any, predictions: Any, weights: Any) -> Any:
             if own and not isinstance(predictions, torch.Tensor):
@@ -104,7 +107,8 @@ class Losses(DeclaredLosses):
                         else "give a tensor, a dict or a tuple of these in forward()"
                     )
                 )
-            labels = _fitted(labels, predictions, of_classes, whose, self._refuse)
+            if own:
+                labels = _fitted(labels, predictions, of_classes, whose, self._refuse)
             if weights is None:
                 return loss(predictions, labels)
             if each is None:
@@ -278,7 +282,7 @@ def weights_of_classes(labels: torch.Tensor, table: Sequence[float]) -> torch.Te
 
 
 class LossOfStep:
-    """What stands for `loss` where a module has training_step(model, features, labels) instead.
+    """A stand-in for `loss` where a module has training_step(model, features, labels).
 
     parts: none, as of DeclaredLosses.
     """

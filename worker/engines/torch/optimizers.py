@@ -154,6 +154,16 @@ def _rule_of(optimizer: Any) -> dict[str, Any]:
     return {name: value for name, value in group.items() if name not in _NO_RULE}
 
 
+def _spare_compiler() -> None:
+    """Let an optimizer be made without PyTorch's compiler, to which it says not to compile it.
+
+    To be told imports the compiler: a second of processor time and 80 MB, in each worker.
+    """
+    added = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
+    if added is not None:
+        setattr(added, "__dynamo_disable", added)  # a name with two underscores
+
+
 def optimizers_of(
     module: UserModule, parameters: Sequence[torch.Tensor] = (), minibatches: int = 1
 ) -> ServedOptimizers:
@@ -163,6 +173,7 @@ def optimizers_of(
     one of no model. minibatches: of which a push is made. Raises UserError or UserCodeError.
     """
     what, scheduler_what = module.describe("optimizer"), module.describe("scheduler")
+    _spare_compiler()
     given_parameters = list(parameters) or [torch.nn.Parameter(torch.zeros(1))]
     with user_code(what):
         given = module.optimizer(given_parameters)

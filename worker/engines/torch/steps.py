@@ -22,7 +22,7 @@ from shoal.worker.attribution import attributing
 from shoal.worker.engines.host.vectors import gathered, summed
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.ids import TracedIds
-from shoal.worker.engines.torch.lookups import GivenVectors
+from shoal.worker.engines.torch.lookups import GivenVectors, without_compiler
 from shoal.worker.engines.torch.losses import LossOfStep
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
@@ -36,7 +36,7 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a step computes with.
+    """The values that a step computes with.
 
     trainable, state: the flat vectors, of this step alone. vectors: of each call, [ids, dim]. ids:
     of each table, as pulled. expected: as of GivenVectors.
@@ -78,10 +78,14 @@ class EagerSteps:
         self._dims = [table.dim for table in built.tables.values()]
         self._trained = [each.layer.trainable for each in built.tables.values()]
         self._checked = False
+        if any(each._compiled_call_impl is not None for each in self._model.modules()):
+            without_compiler()
 
     def inputs(self, pulled: Pulled) -> Inputs:
         """The inputs of the other methods, made of what was pulled."""
         remaining = [list(each.inverses) for each in pulled.ids]
+        # Compared with those of the step, at a hundredth of its price: a module may choose ids by
+        # what no call before training has shown.
         expected = [pulled.ids[table].unique[remaining[table].pop(0)] for table in self._calls]
         return Inputs(
             # Copied, as the next pull may give the same vectors, and parameters are views of them.
@@ -100,15 +104,18 @@ class EagerSteps:
         before = state.copy()
         pulled = None if self._checked else inputs.trainable.copy()
         self._assign(inputs.trainable, state)
+        versions = [each._version for each in self._parameters]
         vectors = [torch.from_numpy(each).requires_grad_() for each in inputs.vectors]
         lookup = self._lookup(vectors, inputs)
         self._model.train()
         with lookup_with(lookup):
             loss = self._loss_of(batch)
         lookup.check_all_called()
+        with attributing(None):
+            self._check_writes(versions, pulled)
         if not self._checked:
             with attributing(None):
-                self._check(loss, pulled)
+                self._check(loss)
             self._checked = True
         with lookup_with(self._called_again):
             gradients = torch.autograd.grad(
@@ -134,17 +141,26 @@ class EagerSteps:
         loss: torch.Tensor = self._training_loss(batch.labels, predictions, batch.weights)
         return loss
 
-    def _check(self, loss: torch.Tensor, pulled: Float32 | None) -> None:
-        """Raises UserError if nothing is learned. pulled: the parameters before the step."""
-        for spec, each in zip(self._trainable.manifest, self._parameters, strict=True):
-            assert pulled is not None
-            given = pulled[spec.offset : spec.offset + each.numel()]
-            if not np.array_equal(each.detach().numpy().reshape(-1), given, equal_nan=True):
+    def _check_writes(self, versions: Sequence[int], pulled: Float32 | None) -> None:
+        """Raises UserError for a parameter that forward() wrote to, which would be lost.
+
+        versions: of the parameters before it, which writes through `.data` do not change. pulled:
+        the values before it; None if these are not to be compared.
+        """
+        pairs = zip(self._trainable.manifest, self._parameters, versions, strict=True)
+        for spec, each, version in pairs:
+            same = each._version == version
+            if same and pulled is not None:
+                given = pulled[spec.offset : spec.offset + each.numel()]
+                same = np.array_equal(each.detach().numpy().reshape(-1), given, equal_nan=True)
+            if not same:
                 raise UserError(
                     f"the model's code writes to its parameter {spec.name}, which the servers "
                     "hold and alone change: use a function of it in forward(), such as "
                     "weight.clamp(min=0), or torch.nn.utils.parametrize"
                 )
+
+    def _check(self, loss: torch.Tensor) -> None:
         if not loss.requires_grad:
             raise UserError(
                 "the loss has no gradient, so nothing would be learned: compute it from the "

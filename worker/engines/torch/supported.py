@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ def check_module(model: torch.nn.Module, file: str) -> None:
 
     file: name of the user's file, for the message.
     """
-    if isinstance(model, torch._dynamo.OptimizedModule):
+    dynamo = sys.modules.get("torch._dynamo")  # who compiles has imported it, which takes a second
+    if dynamo is not None and isinstance(model, dynamo.OptimizedModule):
         raise UserError(
             f"{file}: the model comes from torch.compile(model), which hides its names: call "
             "model.compile(), which compiles it in place"

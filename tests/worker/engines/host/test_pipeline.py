@@ -280,6 +280,18 @@ def test_an_exception_names_the_record_and_is_held_against_it(pipeline, numbers,
         assert xs(made.batches(records(numbers, 30, 43))) == list(range(30, 43))
 
 
+def test_what_the_engine_refuses_names_its_record(pipeline, numbers):
+    def arrays(nested):
+        for each in leaves(nested):
+            if each is not None and (each == 43).any():
+                raise UserError("no such value")
+        return nested
+
+    with pytest.raises(UserError, match="no such value") as raised:
+        list(pipeline(numbers, arrays=arrays).batches(records(numbers, 30, 60)))
+    assert attributed(raised.value) == records(numbers, 43, 44)
+
+
 def test_in_another_order_it_is_held_against_the_position(pipeline, numbers):
     shuffled = Shuffled(3, 0, numbers, (0, 30, 60, 90, 100))
     position = next(each for each in range(100) if shuffled.record(each) == 43)

@@ -1,5 +1,7 @@
 """Ids that a module looks up, found before the step, or refused by name."""
 
+import subprocess
+import sys
 import textwrap
 
 import numpy as np
@@ -66,6 +68,7 @@ TAKEN = {
         "ids = ids.clone()\nids[:, 0] += 5\nids.clamp_(min=0)\nfound = self.table(ids)",
         lambda ids: [np.maximum(np.add(ids, [5, 0, 0]), 0)],
     ),
+    "changed themselves": ("ids += 5\nfound = self.table(ids)", lambda ids: [ids + 5]),
     "numbers of a shape": (
         "found = self.table(torch.arange(len(ids)) % self.linear.weight.shape[1])",
         lambda ids: [np.arange(len(ids)) % 2],
@@ -96,16 +99,57 @@ def test_ids_that_follow_from_features(served, name):
     model = served(module(lines))
     for size in (1, 2, 5, 64):
         given = features(size, size)
-        calls = looked_up(model, given)
         wanted = expected(given["ids"].numpy())
+        calls = looked_up(model, given)
         assert len(calls) == len(wanted)
         for found, each in zip(calls, wanted, strict=True):
             np.testing.assert_array_equal(found, each.reshape(-1))
 
 
+WITHOUT_COMPILER = """
+import sys
+import numpy as np
+from shoal.worker import engines
+engines.choose_engine("torch")
+engines.import_framework()
+from shoal.config.job import JobConfig
+from shoal.worker.code.module import load_module
+from shoal.worker.input.spec import ArraySpec
+from shoal.worker.model.model import ServedModel
+from shoal.worker.reports.progress import Progress
+from shoal.worker.servers.local import LocalServers
+spec = {"ids": ArraySpec((None, 3), np.dtype("int64")), "x": ArraySpec((None, 2), np.dtype("f4"))}
+config = JobConfig(model_def="model.Net", training_data="unused", engine="torch")
+module = load_module(sys.argv[1], "model.Net")
+ServedModel(config, module, LocalServers(), spec, None, 0, Progress())
+heavy = ("keras", "tensorflow", "sympy", "torch._dynamo", "torch._inductor")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+def test_a_worker_imports_no_compiler_for_ids_that_are_features(write_module):
+    folder = write_module(module("found = self.table(ids)"))
+    command = [sys.executable, "-c", WITHOUT_COMPILER, folder]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
 def test_ids_that_are_a_feature_are_read_without_a_call(served):
     assert served(module("found = self.table(ids)")).built.ids.operations == []
     assert served(module("found = self.table(ids + 1)")).built.ids.operations
+
+
+def test_a_trace_of_other_sizes_leaves_the_model_that_another_thread_trains(served):
+    model = served(module("found = self.table(ids.reshape(len(ids), 3) + len(ids))"))
+    model.model.train()
+
+    def touched(*_):
+        raise AssertionError("the mode of the model is changed")
+
+    model.model.train = model.model.eval = model.model.forward = touched
+    given = features(7)
+    np.testing.assert_array_equal(looked_up(model, given)[0], (given["ids"] + 7).reshape(-1))
+    assert model.model.training
 
 
 REFUSED = {
@@ -133,6 +177,10 @@ REFUSED = {
     "an item": (
         "found = self.table(ids * int(ids.max()))\nfound = found if int(ids.max()) > 3 else -found",
         "chooses what to compute by the values of a tensor",
+    ),
+    "numbers of NumPy": (
+        "found = self.table(torch.from_numpy(ids.numpy() + 1))",
+        r"forward\(\) cannot be traced.*model.py, line 14.*in feed_batch",
     ),
     "floats": ("found = self.table(x)", r"embedding 'table' was called with torch.float32 ids"),
     "bools": ("found = self.table(ids > 0)", r"embedding 'table' was called with torch.bool ids"),

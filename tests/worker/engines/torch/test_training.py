@@ -121,3 +121,64 @@ def test_training_step_takes_the_place_of_a_loss(served):
     model, usual = served(text), served()
     batch = as_batch(*next(batches(1)))
     assert model.train_batch(batch, 0) == pytest.approx(2 * usual.train_batch(batch, 0), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_rows_of_16_bits_are_given_and_trained(served, dtype):
+    text = NET.replace("shoal.torch.Embedding(4)", f"shoal.torch.Embedding(4, dtype=torch.{dtype})")
+    text = text.replace("self.deep(ids).flatten(1)", "self.deep(ids).flatten(1).float()")
+    model = served(text)
+    assert [table.value_dtype for table in model.spec.tables] == [dtype, ""]
+    batch = as_batch(*next(batches(1)))
+    before = rows_of(model, training=True)[0]
+    loss = model.train_batch(batch, 0)
+    assert np.isfinite(loss)
+    after = rows_of(model, training=True)[0]
+    kept = torch.from_numpy(after).to(getattr(torch, dtype)).float().numpy()
+    np.testing.assert_array_equal(after, kept)  # each has its 16 bits
+    assert (after != before).any()
+
+
+def test_texts_are_ids_by_their_hashes(served):
+    from shoal.native.strings import string_ids
+    from shoal.worker.engines.torch.tensors import tensors
+    from shoal.worker.input.spec import ArraySpec
+    from tests.worker.engines.torch.conftest import SPEC
+
+    model = served(spec=SPEC | {"ids": ArraySpec((None, 3), np.dtype(object))})
+    texts = np.array([["a", "b", "c"], ["a", "", "ü"]], object)
+    given = tensors({"ids": texts, "x": np.zeros((2, 2))})
+    assert given["x"].dtype == torch.float32
+    found = model.built.ids.by_table(given)[0][0]
+    np.testing.assert_array_equal(found, string_ids(texts).reshape(-1))
+
+
+def test_numbers_that_no_tensor_has_are_told():
+    from shoal.errors import UserError
+    from shoal.worker.engines.torch.tensors import tensors
+
+    small = tensors({"ids": np.array([5], np.uint64), "y": (np.array([1], np.uint16), None)})
+    assert (small["ids"].dtype, small["y"][0].dtype) == (torch.int64, torch.int32)
+    with pytest.raises(UserError, match="gives 9223372036854775808 as 'ids'"):
+        tensors({"ids": np.array([2**63], np.uint64)})
+
+
+def test_hooks_of_parameters_and_vectors_change_their_gradients(served):
+    text = NET.replace(
+        "self.last = torch.nn.Linear(5, 1)",
+        "self.last = torch.nn.Linear(5, 1)\n"
+        "        self.last.bias.register_hook(lambda g: g.clamp(-1e-3, 1e-3))",
+    ).replace(
+        "parts = [self.deep(ids).flatten(1),",
+        "deep = self.deep(ids)\n"
+        "        if deep.requires_grad: deep.register_hook(lambda g: g * 0)\n"
+        "        parts = [deep.flatten(1),",
+    )
+    model = served(text)
+    _, push = model.compute(model.prepare(as_batch(*next(batches(1)))), 0)
+    names = [each.name for each in model.spec.trainable]
+    assert abs(push.dense[0][-1]) == pytest.approx(1e-3)
+    assert names[-1] == "last.bias"
+    ids, gradient = push.tables[0]
+    assert not gradient[ids != 0].any()  # id 0 is looked up by the other call as well
+    assert gradient[ids == 0].any()

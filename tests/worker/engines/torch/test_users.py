@@ -199,6 +199,11 @@ IN_STEP = {
         "with torch.no_grad():\n    self.last.weight.clamp_(min=0)\n" + CALLED,
         r"writes to its parameter last\.weight, which the servers hold",
     ),
+    "writes to the memory of a parameter": (
+        MADE,
+        "self.last.weight.data.add_(0.1)\n" + CALLED,
+        r"writes to its parameter last\.weight, which the servers hold",
+    ),
     "looks up again": (
         MADE,
         "return checkpoint(lambda ids: self.last(self.table(ids).flatten(1)), ids,"

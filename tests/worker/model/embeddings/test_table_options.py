@@ -7,9 +7,9 @@ import pytest
 import shoal.layers
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.worker.engines.tensorflow.model.lookups import sharing_refused
 from shoal.worker.model.embeddings.given_weights import taking_weights
 from shoal.worker.model.embeddings.keras_embeddings import tables_above
+from shoal.worker.model.embeddings.sharing import sharing_refused
 from shoal.worker.model.embeddings.table_options import check_lifecycle, chosen_options
 from shoal.worker.model.keras_models import served_tables
 

@@ -96,9 +96,8 @@ def _tensors(nested: Any) -> Any:
 
 
 def _spec_of(spec: ArraySpec | None) -> Any:
-    if spec is None:
-        return None
-    return tf.TensorSpec(spec.shape, tf.string if spec.dtype.kind == "O" else spec.dtype)
+    # TensorFlow, too, takes objects as texts.
+    return None if spec is None else tf.TensorSpec(spec.shape, spec.dtype)
 
 
 def signs_of_arrays(error: BaseException | None) -> tuple[bool, bool]:

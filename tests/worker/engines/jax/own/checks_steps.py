@@ -1,5 +1,6 @@
 """What the engine of JAX does, in a process of its own: tests/worker/engines/jax/test_jax.py."""
 
+import importlib
 import logging
 import os
 import pickle
@@ -15,6 +16,7 @@ from shoal.layers import Embedding
 from shoal.worker.engines import chosen_engine
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
+from shoal.worker.outputs.export_tables import ExportedTable
 from tests.worker.engines.jax.models import (
     CONFIG,
     LABELS,
@@ -66,6 +68,8 @@ def test_steps_for_the_comparison_with_tensorflow():
 
 
 def test_no_other_framework_is_imported():
+    """After models were built, trained and evaluated, and with all that a worker imports."""
+    importlib.import_module("shoal.worker.loop")
     assert "jax" in sys.modules
     assert not {"tensorflow", "torch"} & sys.modules.keys()
 
@@ -373,7 +377,21 @@ def test_a_saved_model_is_refused(tmp_path):
     exporter = chosen_engine().exporter(model, frozenset({"savedmodel"}))
     with pytest.raises(UserError, match="No SavedModel: the graph of a SavedModel is TensorFlow's"):
         exporter.lacking({})
-    assert chosen_engine().exporter(model, frozenset({"auto"})).kinds == {"keras"}
+    exporter = chosen_engine().exporter(model, frozenset({"auto"}))
+    assert exporter.kinds == {"keras"}
+    # What only a call tells is no model.keras: the job is trained all the same.
+    (line,) = exporter.lacking(empty_tables(model))
+    assert line.startswith("the export has no model, only tables and dense values: no model.keras")
+    assert exporter.write(empty_tables(model), tmp_path)[0] == {"keras": None, "saved_model": None}
+
+
+def empty_tables(model):
+    """Tables without rows, as before a job."""
+    none = np.zeros(0, np.int64)
+    return {
+        name: ExportedTable(none, np.zeros((0, table.dim), "f"), np.zeros(table.dim, "f"))
+        for name, table in model.tables.items()
+    }
 
 
 def test_batches_of_several_sizes_agree_with_one():
