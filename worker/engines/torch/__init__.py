@@ -17,3 +17,7 @@ from shoal.native.cores import allowed_cores
 # PyTorch counts the machine's cores, not those of a container's quota. To be told starts a thread.
 if allowed_cores() < torch.get_num_threads():
     torch.set_num_threads(allowed_cores())
+
+# Its shortcut for padded steps in evaluation has shapes by values: it fails for a batch of padding
+# alone, and no trace and no exported program can have it.
+torch.backends.mha.set_fastpath_enabled(False)

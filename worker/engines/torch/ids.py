@@ -7,6 +7,7 @@ graphs.py's to find. Ids that are features as they are, but for a shape, are rea
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -121,42 +122,54 @@ class TracedIds:
         from torch.fx.experimental.proxy_tensor import make_fx
         from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+        by_values = (
+            *(GuardOnDataDependentSymNode, DataDependentOutputException),
+            DynamicOutputShapeException,
+        )
         records: list[Recording] = []
 
         def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
             record = Recording(self._refusals, witnesses)
             records.append(record)
             with lookup_with(record), torch.no_grad():
-                torch.func.functional_call(self._model, values, (self._nested(given),))
+                try:
+                    torch.func.functional_call(self._model, values, (self._nested(given),))
+                except by_values:
+                    raise
+                except Exception as error:  # of any operation that cannot be traced
+                    record.failed = error
             return record.ids
 
         given = list(sample), self._dense, self._witnesses
-        with self._in_evaluation():
+        with self._in_evaluation(), _untold():
             try:
                 traced = make_fx(function, tracing_mode="symbolic")(*given)
                 if writes(traced.graph):
                     # As functions, so that what is written into a tensor is a source of its values.
                     function = torch.func.functionalize(function, remove="mutations_and_views")
                     traced = make_fx(function, tracing_mode="symbolic")(*given)
-            except (
-                *(GuardOnDataDependentSymNode, DataDependentOutputException),
-                DynamicOutputShapeException,
-            ) as error:
+                self._complete(records[-1], sample)
+            except by_values as error:
                 self._refusals.refuse(
                     f"{self._file}: forward() chooses what to compute by the values of a tensor "
                     f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
                     "step: compute both, and choose with torch.where; or choose in feed_batch"
                 )
-            except UserError:
-                raise
-            except Exception as error:  # of any operation that cannot be traced, or the user's own
-                self._record(sample)  # which raises the user's own
-                self._refusals.refuse(
-                    f"{self._file}: forward() cannot be traced, by which shoal finds ids before "
-                    f"the step ({summary(error)}, {_line_of(error)}): compute with operations of "
-                    "PyTorch, and what takes NumPy or Python's numbers in feed_batch"
-                )
         return traced, records[-1]
+
+    def _complete(self, record: Recording, sample: Sequence[torch.Tensor]) -> None:
+        """Raises UserError for what stopped a trace, unless all lookups came before it."""
+        if record.failed is None:
+            return
+        eager = self._record(sample)  # which raises the user's own
+        if isinstance(record.failed, UserError):
+            raise record.failed
+        if [each.table for each in eager.tables] != [each.table for each in record.tables]:
+            self._refusals.refuse(
+                f"{self._file}: forward() cannot be traced, by which shoal finds ids before "
+                f"the step ({summary(record.failed)}, {_line_of(record.failed)}): compute with "
+                "operations of PyTorch, and what takes NumPy or Python's numbers in feed_batch"
+            )
 
     def _record(self, sample: Sequence[torch.Tensor]) -> Recording:
         """The lookups of a plain call with such features."""
@@ -173,11 +186,18 @@ class TracedIds:
     def _in_evaluation(self) -> Iterator[None]:
         """A context with the model in evaluation mode: statistics must not move there."""
         training = self._model.training
+        # Of model.compile(), which no trace can have.
+        compiled = [each for each in self._model.modules() if each._compiled_call_impl is not None]
+        calls = [each._compiled_call_impl for each in compiled]
         self._model.eval()
         try:
+            for each in compiled:
+                each._compiled_call_impl = None
             yield
         finally:
             self._model.train(training)
+            for each, call in zip(compiled, calls, strict=True):
+                each._compiled_call_impl = call
 
     def _holds_for(self, records: int) -> bool:
         """True if the trace gives the ids of zeros for another number of records, too."""
@@ -276,11 +296,6 @@ class TracedIds:
 
     # ------------------------------------------------------------ the ids of a batch
 
-    @property
-    def computed(self) -> list[bool]:
-        """A flag for each call: its ids are computed, and not a feature as it is."""
-        return [source is None for source in self._sources]
-
     def of_calls(self, features: Any) -> list[Int64]:
         """The ids int64 [n] of each call; calls that take the same feature share an array."""
         given = leaves(features)
@@ -292,7 +307,9 @@ class TracedIds:
         computed = self._computed(self._trace_for(given), given) if None in self._sources else []
         left = iter(computed)
         return [
-            array_of(next(left)) if source is None else direct[source] for source in self._sources
+            # A column of a feature is a view with gaps.
+            np.ascontiguousarray(array_of(next(left))) if source is None else direct[source]
+            for source in self._sources
         ]
 
     def by_table(self, features: Any) -> list[list[Int64]]:
@@ -306,6 +323,18 @@ class TracedIds:
                 self._refusals.refuse(f"{self._file}: {reason}")
             by_name[name].append(ids)
         return list(by_name.values())
+
+
+@contextmanager
+def _untold() -> Iterator[None]:
+    """A context in which PyTorch logs no traceback of an error, which is told without a trace."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _records(spec: Any) -> int:

@@ -53,13 +53,14 @@ class Recording:
     """Notes which module was called with which ids.
 
     witnesses: of each table a number of the trace's inputs, of which its rows are made: so what is
-    computed from rows is found in the trace.
+    computed from rows is found in the trace. failed: what ended the trace before the model's end.
     """
 
     refusals: Refusals
     witnesses: Mapping[str, torch.Tensor]
     tables: list[Any] = field(default_factory=list)
     ids: list[torch.Tensor] = field(default_factory=list)
+    failed: Exception | None = None
 
     def __call__(self, table: Any, ids: Any) -> torch.Tensor:
         """Note a call."""
@@ -87,7 +88,13 @@ class GivenVectors:
         """The vectors of the next call in order. Raises UserError if it is another one."""
         call = self.calls
         self.calls += 1
-        if call >= len(self.tables) or self.tables[call] != table.table:
+        if call >= len(self.tables):
+            self.refusals.refuse(
+                f"embedding {table.name!r} was called once more in the step than when the ids were "
+                "traced: forward must call its embeddings alike whether training or not, and "
+                "training_step call the model once"
+            )
+        if self.tables[call] != table.table:
             self.refusals.refuse(
                 f"embedding {table.name!r} was called in another order in the step than when the "
                 "ids were traced: forward must call its embeddings alike whether training or not, "
@@ -98,8 +105,8 @@ class GivenVectors:
         if not np.array_equal(ids.detach().reshape(-1).numpy(), expected):
             self.refusals.refuse(
                 f"embedding {table.name!r} was called with other ids in the step than were looked "
-                "up before it: ids must follow from the features alone, by tensor operations; "
-                "compute them in feed_batch"
+                "up before it: ids must follow from the features alone, by tensor operations, and "
+                "be the same whether training or not; compute them in feed_batch"
             )
         vectors = vectors.view(*ids.shape, table.dim)
         return (vectors if table.trainable else vectors.detach()).to(table.dtype)
@@ -112,3 +119,10 @@ class GivenVectors:
                 "not call its embedding: it must call its embeddings alike whether training or "
                 "not, and for all batches"
             )
+
+
+def without_compiler() -> None:
+    """Have the graphs of model.compile() end at each lookup. Imports PyTorch's compiler."""
+    GivenVectors.__call__ = torch.compiler.disable(  # type: ignore[method-assign]
+        GivenVectors.__call__
+    )

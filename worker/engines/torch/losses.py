@@ -7,6 +7,7 @@ functions of the user's (labels, predictions), as everywhere in shoal.
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -21,6 +22,21 @@ _OF_CLASSES = (
     *("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"),
 )
 """Losses of classes, which take predictions [batch, classes, ...] and whole numbers as labels."""
+
+_PREDICTED = frozenset(
+    {
+        *("predictions", "prediction", "predicted", "preds", "pred", "y_pred", "y_hat", "yhat"),
+        *("logits", "logit", "outputs", "output", "out", "input", "inputs", "scores", "probs"),
+        *("p", "x", "o"),
+    }
+)
+
+_LABELS = frozenset(
+    {
+        *("labels", "label", "targets", "target", "y_true", "true", "truth", "ground_truth"),
+        *("y", "t", "gt"),
+    }
+)
 
 Loss = Callable[[Any, Any, Any], Any]
 
@@ -50,12 +66,25 @@ class Losses(DeclaredLosses):
             )
         return isinstance(loss, torch.nn.Module) or _is_functional(loss)
 
+    def _check_order(self, loss: Any, whose: str) -> None:
+        """Raises UserError for a function whose arguments have PyTorch's order by their names."""
+        try:
+            names = list(inspect.signature(loss).parameters)[:2]
+        except (TypeError, ValueError):
+            return
+        if len(names) == 2 and names[0].lower() in _PREDICTED and names[1].lower() in _LABELS:
+            raise UserError(
+                f"{whose} is a function of {names[0]} and {names[1]}, and is called (labels, "
+                f"predictions): write it as a function of ({names[1]}, {names[0]})"
+            )
+
     def _of_object(self, loss: Any, whose: str) -> Loss:
         """A loss of torch.nn, a function of torch.nn.functional, or a loss module of the user's.
 
         The first two get labels of the type and shape that they take.
         """
-        name = getattr(loss, "__name__", type(loss).__name__)
+        named = _without_arguments(loss)
+        name = getattr(named, "__name__", type(loss).__name__)
         of_classes = name in _OF_CLASSES
         if isinstance(loss, torch.nn.Module) and next(iter(loss.parameters()), None) is not None:
             raise UserError(
@@ -64,9 +93,20 @@ class Losses(DeclaredLosses):
             )
         each = _of_each(loss)
         own = not isinstance(loss, torch.nn.Module) or type(loss).__module__.startswith("torch.")
-        summed = getattr(loss, "reduction", "") == "sum"
 
         def function(labels: Any, predictions: Any, weights: Any) -> Any:
+            if own and not isinstance(predictions, torch.Tensor):
+                several = isinstance(predictions, Mapping | list | tuple)
+                self._refuse(
+                    f"{whose}: {name} takes one tensor of predictions, and the model gives a "
+                    f"{type(predictions).__name__}: "
+                    + (
+                        "make loss a dict or list with a loss for each output, or write "
+                        "training_step(model, features, labels)"
+                        if several
+                        else "give a tensor, a dict or a tuple of these in forward()"
+                    )
+                )
             if own:
                 labels = _fitted(labels, predictions, of_classes, whose, self._refuse)
             if weights is None:
@@ -76,13 +116,14 @@ class Losses(DeclaredLosses):
                     f"{whose} {name} has no reduction, so records cannot be weighted: give a "
                     "function of labels and predictions with a loss for each record"
                 )
-            values = _weighted(each(predictions, labels), weights, whose, self._refuse)
-            return values.sum() if summed else values
+            weighted = _weighted(each(predictions, labels), weights, whose, self._refuse)
+            return weighted.sum() if _is_sum(loss) else weighted
 
         return function
 
     def _of_function(self, loss: Any, whose: str) -> Loss:
         """A function of labels and predictions."""
+        self._check_order(loss, whose)
 
         def function(labels: Any, predictions: Any, weights: Any) -> Any:
             values = loss(*of_one_rank(labels, predictions))
@@ -111,8 +152,16 @@ class Losses(DeclaredLosses):
 
 
 def _is_functional(loss: Any) -> bool:
+    loss = _without_arguments(loss)
     name = getattr(loss, "__name__", None)
     return name is not None and getattr(torch.nn.functional, name, None) is loss
+
+
+def _without_arguments(loss: Any) -> Any:
+    """The function of a functools.partial."""
+    while isinstance(loss, functools.partial):
+        loss = loss.func
+    return loss
 
 
 def _of_each(loss: Any) -> Callable[[Any, Any], Any] | None:
@@ -128,6 +177,12 @@ def _of_each(loss: Any) -> Callable[[Any, Any], Any] | None:
     return lambda predictions, labels: loss(predictions, labels, reduction="none")
 
 
+def _is_sum(loss: Any) -> bool:
+    """True for a loss of PyTorch that adds those of records up."""
+    given = loss.keywords if isinstance(loss, functools.partial) else vars(loss)
+    return given.get("reduction") == "sum"
+
+
 def _fitted(
     labels: Any, predictions: Any, of_classes: bool, whose: str, refuse: Callable[[str], NoReturn]
 ) -> Any:
@@ -137,6 +192,12 @@ def _fitted(
     if of_classes and not (labels.is_floating_point() and labels.shape == predictions.shape):
         if labels.dim() == predictions.dim() and labels.shape[1:] == (1,):
             labels = labels[:, 0]
+        if labels.is_floating_point() and not torch.equal(labels, labels.round()):
+            found = float(labels[labels != labels.round()][0])
+            refuse(
+                f"{whose} is of classes, and a label is {found}: give whole numbers, or a "
+                "probability for each class"
+            )
         return labels.to(torch.int64)
     if not of_classes:
         if labels.shape != predictions.shape and _squeezed(labels) == _squeezed(predictions):

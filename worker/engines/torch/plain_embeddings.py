@@ -261,6 +261,11 @@ def _check(module: Any, table: PlainTable, file: str) -> None:
             f"{what}it has max_norm, which changes rows as they are looked up: normalize the "
             f"looked-up rows in forward{keep}"
         )
+    if table.weight._backward_hooks or getattr(table.weight, "_post_accumulate_grad_hooks", None):
+        raise UserError(
+            f"{what}its weight has a hook of gradients, which are of looked-up rows there: "
+            f"register the hook on these in forward{keep}"
+        )
     if getattr(module, "scale_grad_by_freq", False):
         raise UserError(
             f"{what}it has scale_grad_by_freq, by which servers scale no gradients: leave it "

@@ -22,7 +22,7 @@ from shoal.worker.attribution import attributing
 from shoal.worker.engines.host.vectors import gathered, summed
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.ids import TracedIds
-from shoal.worker.engines.torch.lookups import GivenVectors
+from shoal.worker.engines.torch.lookups import GivenVectors, without_compiler
 from shoal.worker.engines.torch.losses import LossOfStep
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
@@ -78,6 +78,8 @@ class EagerSteps:
         self._dims = [table.dim for table in built.tables.values()]
         self._trained = [each.layer.trainable for each in built.tables.values()]
         self._checked = False
+        if any(each._compiled_call_impl is not None for each in self._model.modules()):
+            without_compiler()
 
     def inputs(self, pulled: Pulled) -> Inputs:
         """The inputs of the other methods, made of what was pulled."""
@@ -100,23 +102,28 @@ class EagerSteps:
         """Compute a step on a batch; see the Protocol. Raises UserError if nothing is learned."""
         state = inputs.state if change is None else inputs.state + change
         before = state.copy()
+        pulled = None if self._checked else inputs.trainable.copy()
         self._assign(inputs.trainable, state)
+        versions = [each._version for each in self._parameters]
         vectors = [torch.from_numpy(each).requires_grad_() for each in inputs.vectors]
         lookup = self._lookup(vectors, inputs)
         self._model.train()
         with lookup_with(lookup):
             loss = self._loss_of(batch)
         lookup.check_all_called()
+        with attributing(None):
+            self._check_writes(versions, pulled)
         if not self._checked:
             with attributing(None):
                 self._check(loss)
             self._checked = True
-        gradients = torch.autograd.grad(
-            loss, [*self._parameters, *vectors], allow_unused=True, materialize_grads=True
-        )
+        with lookup_with(self._called_again):
+            gradients = torch.autograd.grad(
+                loss, [*self._parameters, *vectors], allow_unused=True, materialize_grads=True
+            )
         count = len(self._parameters)
         dense = (
-            torch.cat([each.reshape(-1) for each in gradients[:count]]).numpy()
+            torch.cat([_dense(each).reshape(-1) for each in gradients[:count]]).numpy()
             if count
             else np.zeros(0, np.float32)
         )
@@ -134,6 +141,25 @@ class EagerSteps:
         loss: torch.Tensor = self._training_loss(batch.labels, predictions, batch.weights)
         return loss
 
+    def _check_writes(self, versions: Sequence[int], pulled: Float32 | None) -> None:
+        """Raises UserError for a parameter that forward() wrote to, which would be lost.
+
+        versions: of the parameters before it, which writes through `.data` do not change. pulled:
+        the values before it; None if these are not to be compared.
+        """
+        pairs = zip(self._trainable.manifest, self._parameters, versions, strict=True)
+        for spec, each, version in pairs:
+            same = each._version == version
+            if same and pulled is not None:
+                given = pulled[spec.offset : spec.offset + each.numel()]
+                same = np.array_equal(each.detach().numpy().reshape(-1), given, equal_nan=True)
+            if not same:
+                raise UserError(
+                    f"the model's code writes to its parameter {spec.name}, which the servers "
+                    "hold and alone change: use a function of it in forward(), such as "
+                    "weight.clamp(min=0), or torch.nn.utils.parametrize"
+                )
+
     def _check(self, loss: torch.Tensor) -> None:
         if not loss.requires_grad:
             raise UserError(
@@ -141,6 +167,14 @@ class EagerSteps:
                 "predictions by operations that have one, without argmax, rounding, detach() or a "
                 "cast to integers"
             )
+
+    def _called_again(self, table: Any, ids: Any) -> torch.Tensor:
+        """Raises UserError: the lookup while gradients are computed."""
+        del ids
+        self._refusals.refuse(
+            f"embedding {table.name!r} was called again while gradients are computed, as "
+            "torch.utils.checkpoint does: call embeddings before the function that it gets"
+        )
 
     def clip(self, dense: Float32, tables: Sequence[Float32]) -> tuple[Float32, list[Float32]]:
         """Gradients as they are: optimizers of PyTorch clip none."""
@@ -188,3 +222,8 @@ class EagerSteps:
     def _sampled(self, features_spec: Any) -> Any:
         """The outputs for a few records of zeros, with rows of zeros."""
         return self._ids.outputs_of_sample(features_spec)
+
+
+def _dense(gradient: torch.Tensor) -> torch.Tensor:
+    """A gradient with all its zeros, which one of nn.Embedding(sparse=True) has not."""
+    return gradient.to_dense() if gradient.is_sparse else gradient

@@ -43,6 +43,12 @@ def check_module(model: torch.nn.Module, file: str) -> None:
                     f"{where}: its {name} has a hook that waits for accumulated gradients, and "
                     "servers accumulate them: take register_hook(), which sees each gradient"
                 )
+        weight = getattr(module, "weight", None)
+        if getattr(module, "max_norm", None) is not None and not isinstance(weight, ServedWeight):
+            raise UserError(
+                f"{where} has max_norm, by which a lookup changes weights, which only servers do: "
+                "normalize the looked-up rows in forward()"
+            )
         statistics = isinstance(module, torch.nn.modules.batchnorm._NormBase)
         if statistics and module.track_running_stats and module.momentum is None:
             raise UserError(

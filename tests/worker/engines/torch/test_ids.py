@@ -135,11 +135,8 @@ def test_a_worker_imports_no_compiler_for_ids_that_are_features(write_module):
 
 
 def test_ids_that_are_a_feature_are_read_without_a_call(served):
-    ids = served(module("found = self.table(ids)")).built.ids
-    assert ids.computed == [False]
-    assert ids.operations == []
-    ids = served(module("found = self.table(ids + 1)")).built.ids
-    assert ids.computed == [True]
+    assert served(module("found = self.table(ids)")).built.ids.operations == []
+    assert served(module("found = self.table(ids + 1)")).built.ids.operations
 
 
 def test_a_trace_of_other_sizes_leaves_the_model_that_another_thread_trains(served):
@@ -206,8 +203,11 @@ def test_other_ids_in_the_step_than_before_it_are_never_trained(served):
     model = served(module("found = self.table(ids + (1 if self.training else 0))"))
     with pytest.raises(UserError, match="called with other ids in the step than were looked up"):
         model.train_batch(batch(features()), 0)
+    model = served(module("found = self.table(ids + 1 if self.training else ids)"))
+    with pytest.raises(UserError, match="called with other ids in the step than were looked up"):
+        model.train_batch(batch(features()), 0)
     model = served(module("found = self.table(ids)\nif self.training: found = self.table(ids)"))
-    with pytest.raises(UserError, match="was called in another order in the step"):
+    with pytest.raises(UserError, match="was called once more in the step"):
         model.train_batch(batch(features()), 0)
     model = served(module("found = x\nif not self.training: found = self.table(ids)"))
     with pytest.raises(UserError, match="forward did not call its embedding"):
