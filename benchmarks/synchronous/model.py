@@ -47,9 +47,7 @@ class Images(torch.nn.Module):
             layers += [torch.nn.ReLU(), torch.nn.MaxPool2d(2)]
         hidden = torch.nn.Linear(FILTERS[-1] * (SIDE // 8) ** 2, units)
         top = torch.nn.Linear(units, CLASSES)
-        self.layers = torch.nn.Sequential(
-            *layers, torch.nn.Flatten(), hidden, torch.nn.ReLU(), top
-        )
+        self.layers = torch.nn.Sequential(*layers, torch.nn.Flatten(), hidden, torch.nn.ReLU(), top)
 
     def forward(self, features):
         return self.layers(features["image"].permute(0, 3, 1, 2))
@@ -60,6 +58,7 @@ def custom_model(units=96):
 
 
 def feed_batch(columns, mode, metadata):
+    del metadata
     shape = -1, SIDE, SIDE, CHANNELS
     features = {"image": columns["pixels"].reshape(shape).astype(np.float32) / 255}
     return features if mode == "prediction" else (features, columns["label"])

@@ -16,6 +16,7 @@ def custom_model(units=96):
 
 
 def feed_batch(columns, mode, metadata):
+    del metadata
     pixels = keras.ops.cast(columns["pixels"], "float32")
     features = {"image": keras.ops.reshape(pixels, (-1, SIDE, SIDE, CHANNELS)) / 255}
     return features if mode == "prediction" else (features, columns["label"])

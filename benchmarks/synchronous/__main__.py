@@ -1,12 +1,13 @@
 """The price of a synchronous update, against PyTorch's DistributedDataParallel over gloo.
 
-    python benchmarks/synchronous/run.py [--cases NAME ...] [--systems NAME ...] [--rounds N]
+    python -m benchmarks.synchronous [--cases NAME ...] [--systems NAME ...] [--rounds N]
         [--seconds S] [--shoal FLAGS]
 
 A convolutional network on random images of 32 x 32 x 3 (model.py). `shoal` is a `shoal train
 --sync` of it with two workers and two servers, `tensorflow` the same of model_keras.py, `ddp`
-DistributedDataParallel in two processes, `torch` PyTorch in one process; each of a single thread. An update is of two
-minibatches of the case's size, one of each worker or process; that of `torch` is of one.
+DistributedDataParallel in two processes, `torch` PyTorch in one process; each peer's process has
+one thread. An update is of two minibatches of the case's size, one of each worker or process; that
+of `torch` is of one.
 The cases: `arithmetic`, 0.12 M values, minibatches of 64; `update`, the same in minibatches of 2,
 which leaves little but the update itself; `values`, 11 M values, minibatches of 8.
 
