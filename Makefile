@@ -12,7 +12,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-times test-processors test-seeds test-engines test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves bench-synchronous soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
 # The packages that deploy/dependencies.py names for $(1), with a line for each that is fetched.
@@ -311,6 +311,11 @@ FAULTS ?= 400
 SEED ?= 1
 soak: build/extensions
 	$(BIN)/python benchmarks/soak.py --faults $(FAULTS) --seed $(SEED) $(SOAK)
+
+# What a synchronous update costs, against PyTorch's DistributedDataParallel over gloo:
+# build/bench/synchronous.json.
+bench-synchronous: build/extensions
+	$(BIN)/python -m benchmarks.synchronous
 
 # What a move of rows between servers costs: build/bench/moves.json.
 bench-moves: build/extensions

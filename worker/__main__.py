@@ -128,7 +128,9 @@ def _work(
         from shoal.worker.servers.group import ServerGroup
         from shoal.worker.servers.pull_requests import VALUE_TYPES
 
-        chosen_engine()  # is imported, too
+        engine = chosen_engine()  # is imported, too
+    if not job.image:  # all workers are on this machine
+        engine.share_cores(job.num_workers)
 
     servers = None
     cache_mb, cache_staleness = job.row_cache_limits

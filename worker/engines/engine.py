@@ -265,6 +265,9 @@ class Engine(Protocol):
     def eagerly(self) -> AbstractContextManager[Any]:
         """Compute at once in the body, also where a model is being traced."""
 
+    def share_cores(self, processes: int) -> None:
+        """Compute with this process's share of the cores, where so many like it have the same."""
+
     def seed(self, number: int) -> None:
         """Seed the numbers that the user's code draws from the framework."""
 

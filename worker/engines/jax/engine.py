@@ -72,6 +72,9 @@ class Jax:
     def scattered(self, ids: Any, rows_of: Any, dim: int) -> None:
         """See the Protocol: there are no sparse ids."""
 
+    def share_cores(self, processes: int) -> None:
+        """Not done: its threads take parts of operations as they are free, so many cost little."""
+
     def seed(self, number: int) -> None:
         """See the Protocol: JAX has no numbers that are drawn without a key."""
 

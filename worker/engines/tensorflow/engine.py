@@ -51,6 +51,9 @@ class TensorFlow:
     exporter = staticmethod(partial(KerasExporter, saved_models=saved_model))
     eagerly = staticmethod(tf.init_scope)
 
+    def share_cores(self, processes: int) -> None:
+        """Not done: its threads take parts of operations as they are free, so many cost little."""
+
     def seed(self, number: int) -> None:
         """See the Protocol."""
         tf.random.set_seed(number)

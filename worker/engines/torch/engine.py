@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from shoal.errors import UserError
+from shoal.native.cores import allowed_cores
 from shoal.worker.engines.engine import Engine
 from shoal.worker.engines.host.pipeline import HostPipeline
 from shoal.worker.engines.torch.build import build_module, check_features, seed_all
@@ -43,6 +45,16 @@ class Torch:
     exporter = TorchExporter
     eagerly = staticmethod(contextlib.nullcontext)
     seed = staticmethod(seed_all)
+
+    def share_cores(self, processes: int) -> None:
+        """See the Protocol. PyTorch's threads wait for each other after each operation.
+
+        Where there are more of them than cores, an operation takes as long as others' turns on
+        the cores do. A user's OMP_NUM_THREADS stands.
+        """
+        threads = max(1, allowed_cores() // processes)
+        if "OMP_NUM_THREADS" not in os.environ and threads < torch.get_num_threads():
+            torch.set_num_threads(threads)
 
     def ids(self, model: Any, features_spec: Any, refusals: Any, file: str) -> Any:
         """Not for modules of PyTorch, whose build finds them."""

@@ -1,0 +1,1 @@
+"""The price of a synchronous update; see __main__.py."""
