@@ -134,13 +134,13 @@ class Embedding(torch.nn.Module):
         self.expire_after = checked("expire_after", expire_after, what)
         self.max_rows = checked("max_rows", max_rows, what)
         self.dtype = dtype
-        self.trainable = True
+        # Without values: it stands for the rows where a model's parameters are frozen.
+        self.rows_on_servers = torch.nn.Parameter(torch.empty(0))
 
-    def requires_grad_(self, requires_grad: bool = True) -> Embedding:
-        """Train the rows of the table, or leave them as they are."""
-        self.trainable = requires_grad
-        super().requires_grad_(requires_grad)
-        return self
+    @property
+    def trainable(self) -> bool:
+        """True unless the parameters of this module, or of one around it, are frozen."""
+        return self.rows_on_servers.requires_grad
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Rows of `ids`. Raises RuntimeError outside a shoal job."""

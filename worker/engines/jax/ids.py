@@ -118,9 +118,18 @@ class TracedIds:
             self._places.append(place)
             self._sources.append(None if found is None or constants else given[found])
 
-    def refuse_unknown(self, *, training: bool) -> None:
-        """Raise UserError as `check`, for a call of the model in training or not."""
-        self._refuse_unknown(self._traced(self._features, training=training)[1])
+    def check_training(self) -> None:
+        """Raise UserError as `check`, for a call in training; and if its ids are others there."""
+        closed = self._traced(self._features, training=True)[1]
+        self._refuse_unknown(closed)
+        otherwise = self._jaxpr(self._features)
+        for place, layer in enumerate(self._layers[: len(self.calls)]):
+            if not self._program(closed, [place]).same(self._program(otherwise, [place])):
+                raise UserError(
+                    f"{self._file}: the model calls embedding {layer.name!r} with other ids in "
+                    "training than otherwise: shoal looks ids up before the step, so they must be "
+                    "alike whether training or not; compute them in feed_batch, whose mode tells"
+                )
 
     def _refuse_unknown(self, closed: Any) -> None:
         for place in range(len(self.calls)):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import core
 from jax.interpreters import partial_eval
 
@@ -48,6 +49,14 @@ class Program:
         """The outputs for the inputs that are used."""
         found: list[Any] = jax.core.eval_jaxpr(self.jaxpr, [], *self.consts, *inputs)
         return found
+
+    def same(self, other: Program) -> bool:
+        """True if it computes the same of the same inputs."""
+        return (
+            self.used == other.used
+            and str(self.jaxpr) == str(other.jaxpr)
+            and all(map(np.array_equal, self.consts, other.consts))
+        )
 
     @property
     def draws(self) -> bool:

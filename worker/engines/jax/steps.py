@@ -247,7 +247,7 @@ class CompiledSteps:
         """Trace the step. Raises UserError for ids that cannot be known, and if nothing learns."""
         differentiated = jax.value_and_grad(self._training, argnums=(0, 1), has_aux=True)
         closed = jax.make_jaxpr(differentiated)(*self._samples())
-        self._ids.refuse_unknown(training=True)
+        self._ids.check_training()
         # Outputs: the loss, the state, what is kept, the gradient of each value and vector.
         gradients = bool(self._trainable.size) + len(self._ids.calls)
         count = len(closed.jaxpr.outvars)

@@ -5,7 +5,7 @@ Owns the order and the manifest of names, shapes and offsets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,16 +55,19 @@ class Variable:
 
 def trained(module: torch.nn.Module) -> list[Variable]:
     """The parameters that require gradients, each once."""
-    return [
-        Variable.of(module, name) for name, each in module.named_parameters() if each.requires_grad
-    ]
+    return [Variable.of(module, name) for name, each in _parameters(module) if each.requires_grad]
 
 
 def kept(module: torch.nn.Module) -> list[Variable]:
     """The values beside trained weights: frozen parameters, and buffers of floating numbers."""
-    frozen = [name for name, each in module.named_parameters() if not each.requires_grad]
+    frozen = [name for name, each in _parameters(module) if not each.requires_grad]
     buffers = [name for name, each in module.named_buffers() if each.is_floating_point()]
     return [Variable.of(module, name) for name in (*frozen, *buffers)]
+
+
+def _parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+    """The parameters that have values: an Embedding has one without, as its rows are served."""
+    return ((name, each) for name, each in module.named_parameters() if each.numel())
 
 
 class FlatTensors:

@@ -101,6 +101,23 @@ def test_rows_that_are_not_trained_are_not_pushed(served):
     assert model.servers._dense[1][0] == before[0]
 
 
+@pytest.mark.parametrize(
+    "frozen",
+    [
+        "self.requires_grad_(False)",
+        "[each.requires_grad_(False) for each in self.parameters()]",
+    ],
+)
+def test_a_table_within_a_frozen_module_is_not_trained(served, frozen):
+    text = NET.replace(
+        "        self.hidden = torch",
+        f"        {frozen}\n        self.hidden = torch",
+    )
+    model = served(text)
+    assert [table.frozen for table in model.tables.values()] == [True, True]
+    assert not any("rows" in each.name for each in model.spec.non_trainable)
+
+
 def test_averages_of_minibatches_are_one_push(served):
     model = served(accumulate=2)
     pushes = [model.compute(model.prepare(as_batch(*each)), 0)[1] for each in batches(2)]

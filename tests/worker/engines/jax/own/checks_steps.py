@@ -102,6 +102,23 @@ def test_constants_of_64_bits_in_a_model_are_refused():
     assert "so compute such ids in feed_batch" in str(told.value)
 
 
+class OtherInTraining(OfIds):
+    def call(self, features, training=False):
+        ids = self.ids_of(self, features) if training else features["ids"] + 1
+        return self.top(ops.sum(self.factors(ids), axis=1))
+
+
+def test_ids_are_alike_whether_training_or_not():
+    for ids_of in (lambda _, f: f["ids"], lambda _, f: f["ids"] + 2, lambda _, f: f["ids"] * 2):
+        model = served(module_of(lambda of=ids_of: OtherInTraining(of), "mse"), IDS)
+        with pytest.raises(UserError) as told:
+            model.compute(model.prepare(batch({"ids": LARGE})), 0)
+        words = "the model calls embedding 'factors' with other ids in training than otherwise"
+        assert words in str(told.value)
+    model = served(module_of(lambda: OtherInTraining(lambda _, f: f["ids"] + 1), "mse"), IDS)
+    model.compute(model.prepare(batch({"ids": LARGE})), 0)
+
+
 UNKNOWN = {
     "the variable of_ids/top/kernel, which is being trained": lambda model, f: (
         f["ids"] + ops.cast(model.top.kernel[0, 0], "int64")
