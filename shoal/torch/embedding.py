@@ -140,7 +140,8 @@ class Embedding(torch.nn.Module):
     @property
     def trainable(self) -> bool:
         """True unless the parameters of this module, or of one around it, are frozen."""
-        return self.rows_on_servers.requires_grad
+        trained: bool = self.rows_on_servers.requires_grad
+        return trained
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Rows of `ids`. Raises RuntimeError outside a shoal job."""
