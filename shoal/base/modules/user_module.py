@@ -13,7 +13,7 @@ MODULE_FUNCTIONS = ("loss", "optimizer", "feed")
 
 NEEDED = (
     "a model module needs loss and optimizer, or a model that is compiled with them, and feed or "
-    "feed_batch"
+    "feed_batch; one of PyTorch needs loss or training_step, optimizer, and feed_batch"
 )
 
 _IN_THEIR_PLACE = {"feed": "feed_batch", "loss": "training_step"}

@@ -23,7 +23,7 @@ def test_a_model_class_is_instantiated(write_module):
     assert type(module.build_model()).__name__ == "Net"
 
 
-NEEDED = "needs loss and optimizer, or a model that is compiled with them, and feed or feed_batch$"
+NEEDED = "needs loss and optimizer, or a model that is compiled with them, and feed or feed_batch;"
 
 
 @pytest.mark.parametrize("name", ["loss", "optimizer", "feed"])
