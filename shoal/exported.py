@@ -94,6 +94,13 @@ class Exported:
         """See JobResult.load."""
         manifest = self._export.manifest
         name = manifest["keras"]
+        if name is None and manifest.get("program") is not None:
+            return self._torch("load()").load(self._output)
+        if name is None and manifest.get("state_dict") is not None:
+            raise UserError(
+                f"{self._output} has a state_dict and no model.pt2: call "
+                f"shoal.torch.load({self._output!r}, MODEL) with an object of the model's class"
+            )
         if name is None:
             raise UserError(
                 f"{self._output} has no Keras model"
@@ -106,14 +113,22 @@ class Exported:
             Path(self._output, name), _classes_in(given) if given.is_file() else None
         )
 
+    @staticmethod
+    def _torch(what: str) -> Any:
+        """The module that reads exports of PyTorch's modules. Raises UserError if it is missing."""
+        library("torch", what, "'shoal[torch]'")
+        return library("shoal.torch.exported", what, "'shoal[torch]'")
+
     # ------------------------------------------------------------ predictions
 
     def predict(self, features: Any) -> Any:
         """See JobResult.predict."""
         import numpy as np
 
-        tensorflow = library("tensorflow", "predict()", "'shoal[cpu]'")
         manifest = self._export.manifest
+        if manifest.get("program") is not None:
+            return self._by_torch(features)
+        tensorflow = library("tensorflow", "predict()", "'shoal[cpu]'")
         if (name := manifest["saved_model"]) is not None:
             stamp = f"{manifest['job_id']} {manifest['version']}"
             predict, specs = self._served(_saved_model(str(Path(self._output, name)), stamp))
@@ -162,6 +177,19 @@ class Exported:
                 for inputs, each in zip(batches, ids, strict=True)
             ]
         return batches
+
+    def _by_torch(self, features: Any) -> Any:
+        """Predictions of a module of PyTorch, by its model.pt2."""
+        import numpy as np
+
+        from shoal.base.nested import mapped
+
+        program = self._torch("predict()").Program(self._output)
+        outputs = [
+            program({name: _array(name, dims, columns) for name, dims in program.dims.items()})
+            for columns in self._batches(features)
+        ]
+        return mapped(lambda *parts: np.concatenate(parts), *outputs)
 
     def _by_keras(self, tensorflow: Any) -> tuple[Any, dict[str, Any]]:
         """The result of `_served`, computed by the Keras model."""
@@ -222,6 +250,26 @@ def _saved_model(path: str, stamp: str) -> Any:
     del stamp
     tensorflow = library("tensorflow", "predict()", "'shoal[cpu]'")
     return tensorflow.saved_model.load(path)
+
+
+def _array(name: str, dims: int, columns: Mapping[str, Column]) -> Any:
+    """A column as the array of a feature with so many axes. Raises UserError if it is none."""
+    from shoal.native.strings import string_ids
+
+    if name not in columns:
+        raise UserError(
+            f"features have no column {name!r}{near(name, columns)}, which the model takes"
+        )
+    column: Any = columns[name]
+    if hasattr(column, "row_lengths"):
+        lengths = set(column.row_lengths.tolist())
+        if dims != 2 or len(lengths) > 1:
+            raise UserError(
+                f"column {name!r} has lists of several lengths, and the model takes arrays: call "
+                "load() and the model"
+            )
+        column = column.padded(max(lengths, default=0))
+    return string_ids(column) if column.dtype.kind in "OSU" else column
 
 
 def _inputs(tf: Any, columns: Mapping[str, Column], specs: Mapping[str, Any]) -> dict[str, Any]:

@@ -165,7 +165,7 @@ class JobResult:
         return axes
 
     def load(self) -> Any:
-        """The trained Keras model, with its tables.
+        """The trained Keras model, with its tables; of a torch.nn.Module that of model.pt2.
 
         The classes of its layers come with a model that was given by value: its functions, as the
         job's folder has them, are run. Raises UserError if it was not exported.
@@ -173,7 +173,7 @@ class JobResult:
         return self._exported().keras_model()
 
     def predict(self, features: Any) -> Any:
-        """Predict in this process, by the exported SavedModel, or else by the Keras model.
+        """Predict in this process, by the exported SavedModel, or else by the model of `load`.
 
         features: a DataFrame of pandas or Polars, a dict of arrays and the like, whose columns are
         the model's inputs by name, ids as integers or strings as in training; further columns do

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from shoal.base.nested import mapped
 from shoal.errors import UserError
 from shoal.torch.bags import pooled
 from shoal.torch.embedding import Embedding
@@ -101,6 +105,40 @@ def _sorted(module: Embedding, rows: Rows) -> SortedEmbedding:
         )
         object.__setattr__(module, "_sorted", made)  # for a module that is there twice
     return made
+
+
+class Program:
+    """The model.pt2 of an export, called with arrays of its features.
+
+    dims: the number of axes of each feature, by its name.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """folder: what --output named. Raises UserError for features without names."""
+        program = torch.export.load(Path(folder) / PROGRAM)
+        (wanted, *_), _ = program.example_inputs
+        if not isinstance(wanted, Mapping) or not all(
+            isinstance(each, torch.Tensor) for each in wanted.values()
+        ):
+            raise UserError(
+                "predict() takes columns by the names of features, and feed_batch of this model "
+                "gives no dict of arrays: call load() and the model"
+            )
+        self._types = {name: each.dtype for name, each in wanted.items()}
+        self.dims = {name: each.dim() for name, each in wanted.items()}
+        self._model = program.module()
+
+    def __call__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+        """The outputs for features, as arrays in their nesting; 16-bit floats as float32."""
+        given = {
+            name: torch.from_numpy(np.ascontiguousarray(arrays[name])).to(dtype)
+            for name, dtype in self._types.items()
+        }
+        with torch.inference_mode():
+            outputs = self._model(given)
+        return mapped(
+            lambda each: (each.float() if each.dtype.itemsize == 2 else each).numpy(), outputs
+        )
 
 
 def load(folder: str | os.PathLike[str], model: torch.nn.Module | None = None) -> torch.nn.Module:

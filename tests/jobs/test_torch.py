@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import shoal
 from shoal.model_zoo.criteo import prepare
 from tests.jobs.running import ZOO, RunningJob, arguments_of, completed, resume, run
 
@@ -85,6 +86,15 @@ def test_an_export_predicts_as_the_job_does(trained, clicks, tmp_path):
     features["numbers"] = features["numbers"].float()
     program = torch.export.load(folder / "out" / "model.pt2").module()
     np.testing.assert_allclose(program(features).detach(), predicted, atol=1e-5)
+    result = shoal.attach(folder / "clicks")
+    np.testing.assert_allclose(result.load()(features).detach(), predicted, atol=1e-5)
+    frame = {name: list(each.numpy()) for name, each in features.items()}
+    np.testing.assert_allclose(result.predict(frame), predicted, atol=1e-5)
+    with pytest.raises(shoal.UserError, match=r"no column 'ids' \(did you mean id\?\)"):
+        result.predict({"numbers": frame["numbers"], "id": frame["ids"]})
+    frame["ids"][3] = frame["ids"][3][:5]
+    with pytest.raises(shoal.UserError, match="column 'ids' has lists of several lengths"):
+        result.predict(frame)
 
 
 def test_training_goes_on_from_an_export_by_names(trained, clicks, tmp_path):
