@@ -131,7 +131,7 @@ class Program:
     def __call__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
         """The outputs for features, as arrays in their nesting; 16-bit floats as float32."""
         given = {
-            name: torch.from_numpy(np.ascontiguousarray(arrays[name])).to(dtype)
+            name: torch.from_numpy(np.array(arrays[name])).to(dtype)
             for name, dtype in self._types.items()
         }
         with torch.inference_mode():
