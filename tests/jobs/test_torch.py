@@ -111,11 +111,13 @@ def test_training_goes_on_from_an_export_by_names(trained, clicks, tmp_path):
 
 def test_killed_workers_servers_and_a_resumption_cost_no_record(clicks, tmp_path):
     values = fields(clicks, epochs=3, durability="log")
-    with RunningJob("train", tmp_path, "killed", **values) as job:
-        job.wait_status("some records", lambda status: status.ledger.trained_once >= 512)
+    gates = {"GATES": "step-10 step-150"}
+    with RunningJob("train", tmp_path, "killed", environment=gates, **values) as job:
+        job.at_gate("step-10")
         job.kill("worker", 1)
         job.kill("ps", 0)
-        job.wait_status("more", lambda status: status.ledger.trained_once >= RECORDS)
+        job.open("step-10")
+        job.at_gate("step-150")  # one process comes so far: there are 480 steps
         job.kill_whole()
         folder = job.folder
     done = resume(folder)
