@@ -122,7 +122,7 @@ class GivenVectors:
 
 
 def without_compiler() -> None:
-    """Have the graphs of model.compile() end at each lookup. Imports PyTorch's compiler."""
+    """Let the graphs of model.compile() end at each lookup. Imports PyTorch's compiler."""
     GivenVectors.__call__ = torch.compiler.disable(  # type: ignore[method-assign]
         GivenVectors.__call__
     )
