@@ -130,6 +130,34 @@ class Evaluation(ABC):
             labels, predictions = part_of(labels, key), part_of(predictions, key)
         return labels, predictions
 
+    @abstractmethod
+    def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
+        """Add a batch to one metric that is no loss's."""
+
+    def _check_adds_up(self, metric: Any, halves: Sequence[tuple[Any, Any]]) -> None:
+        """Raises UserError for a metric whose states cannot be added up; leaves them as they were.
+
+        The state after two halves of a batch, each of labels and predictions, must be the sum of
+        those after each.
+        """
+        before = [np.array(each) for each in metric.variables]
+        after = []
+        for given in (halves[:1], halves[1:], halves):
+            metric.reset_state()
+            for half in given:
+                self._update_one(metric, *half)
+            after.append([np.array(each, np.float64) for each in metric.variables])
+        # Those of which there were none before have no value to go back to.
+        for variable, value in zip(metric.variables, before, strict=False):
+            variable.assign(value)
+        for first, second, both in zip(*after, strict=True):
+            if not np.allclose(first + second, both, rtol=1e-4, atol=1e-5):
+                raise UserError(
+                    f"{self._what}: the states of metric {metric.name!r} "
+                    f"({type(metric).__name__}) do not add up over batches, so workers could "
+                    "not be merged exactly: keep sums and counts in its variables"
+                )
+
     def _update_groups(self, batch: Batch, predictions: Any) -> None:
         """Add a batch to the metrics that keep records; raises UserError for no such group."""
         for metric in self._metrics:

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import keras
-import numpy as np
 from keras import ops
 
 from shoal.base.nested import leaves, mapped
@@ -124,6 +123,9 @@ class Evaluator(Evaluation):
             if fault := pairs_all(metric.function, *self._parts(metric, labels, predictions)):
                 raise UserError(f"{self._what}: metric {metric.name!r} {fault}")
 
+    def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
+        metric.update_state(*self._parts(metric, labels, predictions))
+
     def _prove_additive(self, labels: Any, predictions: Any) -> None:
         """Raises UserError for a metric whose states cannot be added up.
 
@@ -143,22 +145,7 @@ class Evaluator(Evaluation):
         for (_, half), part in zip(halves, parts, strict=True):
             note_masks(half, [None if each is None else each[part] for each in masks])
         for metric in self._unproven:
-            before = [np.asarray(each) for each in metric.variables]
-            after = []
-            for given in (halves[:1], halves[1:], halves):
-                metric.reset_state()
-                for half in given:
-                    metric.update_state(*self._parts(metric, *half))
-                after.append([np.asarray(each, np.float64) for each in metric.variables])
-            for variable, value in zip(metric.variables, before, strict=False):
-                variable.assign(value)
-            for first, second, both in zip(*after, strict=True):
-                if not np.allclose(first + second, both, rtol=1e-4, atol=1e-5):
-                    raise UserError(
-                        f"{self._what}: the states of metric {metric.name!r} "
-                        f"({type(metric).__name__}) do not add up over batches, so workers could "
-                        "not be merged exactly: keep sums and counts in its variables"
-                    )
+            self._check_adds_up(metric, halves)
         self._unproven = []
 
     def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
@@ -176,7 +163,7 @@ class Evaluator(Evaluation):
             if metric.variables:
                 continue
             with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
-                metric.update_state(*self._parts(metric, labels, predictions))
+                self._update_one(metric, labels, predictions)
             metric.reset_state()
 
     def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from shoal.base.nested import leaves, mapped
 from shoal.errors import UserError
 from shoal.torch.metrics import FunctionMetric
@@ -96,22 +94,7 @@ class Evaluator(Evaluation):
             for part in (slice(0, size // 2), slice(size // 2, size))
         ]
         for metric in self._unproven:
-            before = [np.array(each, np.float64) for each in metric.variables]
-            after = []
-            for given in (halves[:1], halves[1:], halves):
-                metric.reset_state()
-                for half in given:
-                    self._update_one(metric, *half)
-                after.append([np.array(each, np.float64) for each in metric.variables])
-            for variable, value in zip(metric.variables, before, strict=True):
-                variable.assign(value)
-            for first, second, both in zip(*after, strict=True):
-                if not np.allclose(first + second, both, rtol=1e-4, atol=1e-5):
-                    raise UserError(
-                        f"{self._what}: the states of metric {metric.name!r} "
-                        f"({type(metric).__name__}) do not add up over batches, so workers could "
-                        "not be merged exactly: keep sums and counts in its variables"
-                    )
+            self._check_adds_up(metric, halves)
         self._unproven = []
 
 

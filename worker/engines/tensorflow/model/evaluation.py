@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from shoal.errors import UserError
@@ -136,22 +135,7 @@ class Evaluator(Evaluation):
         for (_, half), part in zip(halves, parts, strict=True):
             note_masks(half, [None if each is None else each[part] for each in masks])
         for metric in self._unproven:
-            before = [np.asarray(each) for each in metric.variables]
-            after = []
-            for given in (halves[:1], halves[1:], halves):
-                metric.reset_state()
-                for half in given:
-                    self._update_one(metric, *half)
-                after.append([np.asarray(each, np.float64) for each in metric.variables])
-            for variable, value in zip(metric.variables, before, strict=False):
-                variable.assign(value)
-            for first, second, both in zip(*after, strict=True):
-                if not np.allclose(first + second, both, rtol=1e-4, atol=1e-5):
-                    raise UserError(
-                        f"{self._what}: the states of metric {metric.name!r} "
-                        f"({type(metric).__name__}) do not add up over batches, so workers could "
-                        "not be merged exactly: keep sums and counts in its variables"
-                    )
+            self._check_adds_up(metric, halves)
         self._unproven = []
 
     def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
