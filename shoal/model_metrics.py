@@ -14,16 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.bags import ON_TENSORFLOW
-from shoal.base.group_auc import group_auc
+from shoal.base.group_auc import GroupRecords
 from shoal.native.strings import string_ids
 
 Floats = npt.NDArray[np.float64]
 
 # JAX has no float64 unless a program asks for it.
 WIDE = "float32" if keras.backend.backend() == "jax" else "float64"
-
-KEPT = 5
-"""Numbers that `GroupAUC` keeps of a record: two of its group, label, prediction, weight."""
 
 
 def _column(values: Any, what: str) -> Any:
@@ -118,7 +115,7 @@ class LogLoss(_Ratio):
 
 
 @keras.saving.register_keras_serializable(package="shoal")
-class GroupAUC(keras.metrics.Metric):
+class GroupAUC(GroupRecords, keras.metrics.Metric):
     """The AUC within each group of records, such as a user's, averaged over the groups.
 
     Groups weigh as many as they have records (Zhu et al., "Deep Interest Network", 2018), or the
@@ -130,9 +127,6 @@ class GroupAUC(keras.metrics.Metric):
         or strings, [batch] or [batch, 1].
     average: "records" or "groups", the weights of groups.
     """
-
-    keeps_records = True
-    """Its states are records, which workers append to one another's."""
 
     def __init__(
         self, by: str, average: str = "records", name: str = "group_auc", dtype: Any = None
@@ -161,23 +155,6 @@ class GroupAUC(keras.metrics.Metric):
         high, low = _halves(groups, self.by)
         numbers = map(keras.ops.convert_to_numpy, columns)
         self._pieces.append(np.stack([high, low, *numbers], axis=1, dtype=np.float64))
-
-    @property
-    def records(self) -> Floats:
-        """The records added, float64 [records, 5]; those of several workers follow one another."""
-        return np.concatenate([np.zeros((0, KEPT)), *self._pieces])
-
-    @records.setter
-    def records(self, records: Floats) -> None:
-        self._pieces = [np.asarray(records, np.float64).reshape(-1, KEPT)]
-
-    def reset_state(self) -> None:
-        """Forget all records."""
-        self._pieces = []
-
-    def result(self) -> float:
-        """The average; NaN if no group has both labels."""
-        return group_auc(self.records, average=self.average)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

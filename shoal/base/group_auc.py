@@ -9,6 +9,39 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+KEPT = 5
+"""Numbers of a record: two of its group, label, prediction, weight."""
+
+
+class GroupRecords:
+    """The records of a metric of groups, which are its states.
+
+    average: as of `group_auc`.
+    """
+
+    keeps_records = True
+    """Its states are records, which workers append to one another's."""
+
+    average: str
+    _pieces: list[Floats]
+
+    @property
+    def records(self) -> Floats:
+        """The records added, float64 [records, 5]; those of several workers follow one another."""
+        return np.concatenate([np.zeros((0, KEPT)), *self._pieces])
+
+    @records.setter
+    def records(self, records: Floats) -> None:
+        self._pieces = [np.asarray(records, np.float64).reshape(-1, KEPT)]
+
+    def reset_state(self) -> None:
+        """Forget all records."""
+        self._pieces = []
+
+    def result(self) -> float:
+        """The average; NaN if no group has both labels."""
+        return group_auc(self.records, average=self.average)
+
 
 def group_auc(records: Floats, *, average: str) -> float:
     """The average of the groups' AUC, exact and without thresholds; NaN if none has both labels.

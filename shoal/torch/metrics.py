@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shoal.base.group_auc import group_auc
-
-KEPT = 5
-"""Numbers that `GroupAUC` keeps of a record."""
+from shoal.base.group_auc import GroupRecords
 
 Floats = npt.NDArray[np.float64]
 
@@ -174,16 +171,13 @@ def _outside(values: Floats) -> float:
     return float(wrong[0])
 
 
-class GroupAUC(Metric):
+class GroupAUC(GroupRecords, Metric):
     """The AUC within each group of records, such as a user's, averaged over the groups.
 
     by: name of the feature by whose values records are grouped, integers or texts. average:
     "records", by which groups weigh as many as they have records, or "groups". It needs all
     records, 40 bytes each, at the master and at one worker.
     """
-
-    keeps_records = True
-    """Its states are records, which workers append to one another's."""
 
     def __init__(self, by: str, average: str = "records", name: str = "group_auc") -> None:
         """Raises ValueError for another `average`."""
@@ -207,23 +201,6 @@ class GroupAUC(Metric):
         halves = numbers >> 32, numbers & 0xFFFFFFFF
         ones = np.ones_like(of_labels)
         self._pieces.append(np.stack([*halves, of_labels, given, ones], axis=1, dtype=np.float64))
-
-    @property
-    def records(self) -> Floats:
-        """The records added, float64 [records, 5]; those of several workers follow one another."""
-        return np.concatenate([np.zeros((0, KEPT)), *self._pieces])
-
-    @records.setter
-    def records(self, records: Floats) -> None:
-        self._pieces = [np.asarray(records, np.float64).reshape(-1, KEPT)]
-
-    def reset_state(self) -> None:
-        """Forget all records."""
-        self._pieces = []
-
-    def result(self) -> float:
-        """The average; NaN if no group has both labels."""
-        return group_auc(self.records, average=self.average)
 
 
 class LogLoss(Ratio):
