@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from shoal.config.table_options import fields_of
+from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.model.built import Optimizers, ServedTable
+
+
+def manifest_of(variables: Iterable[Any]) -> tuple[list[pb.VariableSpec], int]:
+    """The manifest of Keras variables as one flat vector, and its size.
+
+    Raises UserError if a variable is not float32.
+    """
+    manifest: list[pb.VariableSpec] = []
+    size = 0
+    for variable in variables:
+        if variable.dtype != "float32":
+            raise UserError(
+                f"model variable {variable.path} is {variable.dtype}: dense variables "
+                "must be float32 (a mixed precision policy keeps them so)"
+            )
+        manifest.append(pb.VariableSpec(name=variable.path, shape=variable.shape, offset=size))
+        size += math.prod(variable.shape)
+    return manifest, size
 
 
 def model_spec(

@@ -12,8 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from shoal.errors import UserError
-from shoal.proto import shoal_pb2 as pb
+from shoal.worker.model.specification import manifest_of
 
 
 class FlatVariables:
@@ -22,18 +21,7 @@ class FlatVariables:
     def __init__(self, variables: Sequence[Any]) -> None:
         """Raises UserError if a variable is not float32."""
         self.variables = list(variables)
-        self.manifest: list[pb.VariableSpec] = []
-        self.size = 0
-        for variable in self.variables:
-            if variable.dtype != "float32":
-                raise UserError(
-                    f"model variable {variable.path} is {variable.dtype}: dense variables "
-                    "must be float32 (a mixed precision policy keeps them so)"
-                )
-            self.manifest.append(
-                pb.VariableSpec(name=variable.path, shape=variable.shape, offset=self.size)
-            )
-            self.size += math.prod(variable.shape)
+        self.manifest, self.size = manifest_of(self.variables)
         self._sizes = [math.prod(variable.shape) for variable in self.variables]
 
     def read(self) -> tf.Tensor:
