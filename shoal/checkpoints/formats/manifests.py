@@ -228,6 +228,11 @@ def read(
         raise CheckpointError(f"{path}: {error}") from error
 
 
+def checksum_of(content: Mapping[str, Any]) -> str:
+    """The checksum of the file of a manifest with this content, as `File` has it."""
+    return xxhash.xxh3_128_hexdigest(_sealed(content))
+
+
 def reason(error: OSError) -> str:
     """The reason, in words; the path is left to the caller."""
     return error.strerror or str(error)
