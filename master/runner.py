@@ -117,6 +117,7 @@ class Runner:
             else:
                 self.job.apply(JobBegun())
             servers.find_checkpoints()
+            servers.look_at_published()
             poller.start()
             self.guarded(lambda: self._course(launcher, servers))
             self._ending.set()

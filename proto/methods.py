@@ -101,6 +101,7 @@ COMPLETE_CHECKPOINT = Method(
     pb.CompleteCheckpointReply,
     threads=Threads.CONTROL,
 )
+PUBLISH = Method(SERVER, "Publish", pb.PublishRequest, pb.PublishReply, threads=Threads.CONTROL)
 BEGIN_LOG = Method(SERVER, "BeginLog", pb.BeginLogRequest, pb.BeginLogReply, threads=Threads.LOG)
 APPEND_LOG: Method[Any, pb.AppendLogReply] = Method(
     SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogGroup, kind=6

@@ -47,6 +47,7 @@ _CALLED: dict[tuple[str, ...], tuple[Method[Any, Any], ...]] = {
         methods.WRITE_SHARD,
         methods.DROP_CHECKPOINT,
         methods.COMPLETE_CHECKPOINT,
+        methods.PUBLISH,
         methods.APPLY_UPDATE,
         methods.SET_ROUTING,
         methods.BEGIN_MOVE,

@@ -703,6 +703,28 @@ class WriteShardReply(_message.Message):
     empty: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, shard: _Optional[str] = ..., empty: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class PublishRequest(_message.Message):
+    __slots__ = ("number", "nonce", "routing_epoch", "life", "since", "whole")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    nonce: str
+    routing_epoch: int
+    life: str
+    since: int
+    whole: bytes
+    def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ..., routing_epoch: _Optional[int] = ..., life: _Optional[str] = ..., since: _Optional[int] = ..., whole: _Optional[bytes] = ...) -> None: ...
+
+class PublishReply(_message.Message):
+    __slots__ = ("share",)
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    share: str
+    def __init__(self, share: _Optional[str] = ...) -> None: ...
+
 class DropCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]

@@ -40,6 +40,7 @@ from shoal.ps.model.unbroken import Unbroken, end_at_once
 from shoal.ps.model.unpack import check_ids, exactly, unpack
 from shoal.ps.moving import Moves
 from shoal.ps.ownership import Ownership
+from shoal.ps.publishing import Publishing
 from shoal.ps.pulls import Pulls
 from shoal.ps.registration import Registration
 from shoal.ps.saved.progress import Progress
@@ -68,13 +69,15 @@ class ParameterServer:
         synchronous: bool = False,
         storage_patience: float = 300.0,
         sources: Sources = NOTHING_SAVED,
+        publish: str = "",
         end: Callable[[], NoReturn] = end_at_once,
     ) -> None:
         """Serve nothing yet.
 
         finite_only: refuse pushes with a NaN or an infinity. synchronous: the job is one of
         --sync. storage_patience: seconds, with the storage of what is restored. sources: where
-            that is, and where checkpoints are written. end: ends the process, at once.
+            that is, and where checkpoints are written. publish: the folder of the job's deltas,
+            "" for none. end: ends the process, at once.
         """
         self._check_finite = finite_only
         self._synchronous = synchronous
@@ -133,6 +136,9 @@ class ParameterServer:
             lambda: self._pending.update,
         )
         self._shards.seen = self.seen
+        self._publishing = Publishing(
+            server, lambda: self.model, self.ownership, self._pushes, publish
+        )
         self.moves = Moves(server, self.registration, self.ownership, self._pushes, self._pending)
         self._log: UpdateLog | None = None
         self.held_logs = PeerLogs()
@@ -174,6 +180,7 @@ class ParameterServer:
             methods.WRITE_SHARD: self._of_master(self._shards.write),
             methods.DROP_CHECKPOINT: self._of_master(self._shards.drop),
             methods.COMPLETE_CHECKPOINT: self._of_master(self._shards.complete),
+            methods.PUBLISH: self._of_master(self._publishing.publish),
             methods.SET_ROUTING: self._of_master(self._routing(self.moves.set_routing)),
             methods.BEGIN_MOVE: self._of_master(self.moves.begin),
             methods.SEND_ROWS: self._of_master(self.moves.send),
@@ -277,6 +284,7 @@ class ParameterServer:
         check_ids(ids)
         self._check_still(request.routing_epoch, [ids])
         self.model.assign(request.table, ids, rows)
+        self._publishing.assigned()
         if self._log is not None:
             self._log.assigned()
         # A round of a move that began meanwhile may have passed by the rows: they come again.

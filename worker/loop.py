@@ -32,6 +32,7 @@ from shoal.worker.model.lookahead import pulled_ahead
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs import export
 from shoal.worker.outputs.first_rows import write_first_rows
+from shoal.worker.outputs.live_model import write_live_model
 from shoal.worker.outputs.prediction import PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from shoal.worker.reports.heartbeat import Heartbeat
@@ -245,6 +246,8 @@ class Worker:
         check_output(config)
         try_output(config)
         lacking = export.check(self._model, config) if config.command == "train" else []
+        if config.publish:
+            lacking += write_live_model(self._model, config)
         if config.command == "predict":
             begin_output(config)
         if config.command == "train":

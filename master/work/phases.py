@@ -1,7 +1,7 @@
 """The phases of a job: which there are, which may follow which, and a job's own plan.
 
     starting -> describing -> training -> [saving] -> [evaluating] -> [exporting]
-                                           -> [confirming]
+                                           -> [publishing] -> [confirming]
                                         -> evaluating
                                         -> predicting -> finishing
     and from each of these, in the end, -> succeeded, or degraded where updates stay lost
@@ -33,6 +33,7 @@ class Phase(enum.Enum):
     PREDICTING = "predicting"
     FINISHING = "predicting, completing the output"
     EXPORTING = "exporting"
+    PUBLISHING = "publishing"  # the delta that has all that was trained
     CONFIRMING = "confirming"  # the servers are asked whether they have everything
     SUCCEEDED = "succeeded"
     DEGRADED = "degraded"  # it has come to its end, and updates stay lost
@@ -57,7 +58,10 @@ class Phase(enum.Enum):
 
 _END = frozenset({Phase.SUCCEEDED, Phase.DEGRADED})
 
-_AFTER_TRAINING = (Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.CONFIRMING)
+_AFTER_TRAINING = (
+    *(Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.PUBLISHING),
+    Phase.CONFIRMING,
+)
 """In their order; each may be left out, and from each of them training may begin again."""
 
 _FORWARD: dict[Phase, frozenset[Phase]] = {
@@ -89,6 +93,8 @@ def plan(config: JobConfig) -> list[Phase]:
             phases.append(Phase.EVALUATING)
         if config.output:
             phases.append(Phase.EXPORTING)
+        if config.publish:
+            phases.append(Phase.PUBLISHING)
         if not config.sync:  # there a server's death ends the job
             phases.append(Phase.CONFIRMING)
     elif config.command == "evaluate":

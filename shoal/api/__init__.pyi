@@ -85,6 +85,8 @@ def train(
     export: str = "auto",
     export_max_table_mb: int = 512,
     export_dtype: str = "auto",
+    publish: AnyPath = "",
+    publish_seconds: float = 10.0,
     metrics_seconds: float = 10.0,
     tensorboard_dir: AnyPath = "",
     workers: int | str = 1,

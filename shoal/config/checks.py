@@ -32,6 +32,7 @@ _ONLY_WITH: dict[str, tuple[str, ...]] = {
         *("env_from_secret", "kueue_queue", "volcano"),
     ),
     "serve_metrics": ("metrics_hot_ids",),
+    "publish": ("publish_seconds",),
 }
 """Fields that do nothing without another one, by that."""
 

@@ -1,4 +1,4 @@
-"""What a job publishes while it trains, so that others answer with its newest values.
+"""Deltas: the changes of a model, which its job publishes for others to answer with.
 
     schema.py     the content of the manifests
     shares.py     the file of a server's share of a delta
