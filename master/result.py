@@ -108,6 +108,20 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "failure": phases.failure and phases.failure.to_json(),
         "messages": list(record.messages),
         "output": job.config.output or None,
+        "published": _published(job),
+    }
+
+
+def _published(job: Job) -> dict[str, Any] | None:
+    if not job.config.publish:
+        return None
+    publishing = job.publishing
+    return {
+        "folder": job.config.publish,
+        "deltas": publishing.count,
+        "newest": publishing.newest or None,
+        "bytes": publishing.bytes,
+        "last_failure": publishing.last_failure or None,
     }
 
 

@@ -88,6 +88,7 @@ class JobResult:
     failure: dict[str, Any] | None = None
     messages: list[str] = field(default_factory=list)
     output: str | None = None
+    published: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         """The result of the job, a line each; `shoal status` has the whole report."""
