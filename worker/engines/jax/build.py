@@ -7,21 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.errors import UserError
-from shoal.worker.code.module import UserModule
-from shoal.worker.model.built import BuiltModel
+from shoal.worker.model.built import BuiltModel, ToBuild
 from shoal.worker.model.keras_models import build_keras_model
 
 _LIBRARIES = ("flax", "haiku")
 
 
-def build(module: UserModule, *more: Any) -> BuiltModel:
+def build(given: ToBuild) -> BuiltModel:
     """Build the model of a module; see Engine.build."""
-    given = module.custom_model
+    module, own = given.module, given.module.custom_model
 
-    @functools.wraps(given)
+    @functools.wraps(own)
     def custom_model() -> Any:
         try:
-            model = given()
+            model = own()
         except ImportError as error:
             if "requires TensorFlow" not in str(error):
                 raise
@@ -40,4 +39,4 @@ def build(module: UserModule, *more: Any) -> BuiltModel:
                 )
         return model
 
-    return build_keras_model(replace(module, custom_model=custom_model), *more)
+    return build_keras_model(replace(given, module=replace(module, custom_model=custom_model)))

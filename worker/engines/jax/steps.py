@@ -214,10 +214,6 @@ class CompiledSteps:
         # Attributes of arrays do not come out of a traced function.
         return outputs, of_layers, masks_of(outputs)
 
-    def loss(self, batch: Batch, inputs: Inputs) -> float:
-        """See the Protocol: a module of Keras has no training_step."""
-        raise NotImplementedError
-
     def trace_prediction(self, features_spec: Any) -> None:
         """Trace `predict` for batches of another spec. Raises what the model raises."""
         features = in_step(sample(features_spec, RECORDS))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,11 +16,9 @@ from shoal.errors import UserError
 from shoal.native.cores import allowed_cores
 from shoal.worker.engines.engine import Engine
 from shoal.worker.engines.host.pipeline import HostPipeline
-from shoal.worker.engines.torch.build import build_module, check_features, seed_all
-from shoal.worker.engines.torch.dense import FlatTensors
+from shoal.worker.engines.torch.build import build_module, check_features
 from shoal.worker.engines.torch.evaluation import Evaluator
 from shoal.worker.engines.torch.exporter import TorchExporter
-from shoal.worker.engines.torch.losses import Losses, weights_of_classes
 from shoal.worker.engines.torch.optimizers import optimizers_of
 from shoal.worker.engines.torch.steps import EagerSteps
 from shoal.worker.engines.torch.tensors import array_of, tensors
@@ -37,14 +34,9 @@ class Torch:
     check_optimizer = staticmethod(optimizers_of)
     any_optimizer = staticmethod(partial(torch.optim.SGD, lr=0.01))
     check_features = staticmethod(check_features)
-    dense = FlatTensors
-    losses = Losses
     steps = EagerSteps
     evaluator = Evaluator
-    weights_of_classes = staticmethod(weights_of_classes)
     exporter = TorchExporter
-    eagerly = staticmethod(contextlib.nullcontext)
-    seed = staticmethod(seed_all)
 
     def share_cores(self, processes: int) -> None:
         """See the Protocol. PyTorch's threads wait for each other after each operation.
@@ -55,19 +47,6 @@ class Torch:
         threads = max(1, allowed_cores() // processes)
         if "OMP_NUM_THREADS" not in os.environ and threads < torch.get_num_threads():
             torch.set_num_threads(threads)
-
-    def ids(self, model: Any, features_spec: Any, refusals: Any, file: str) -> Any:
-        """Not for modules of PyTorch, whose build finds them."""
-        raise NotImplementedError
-
-    def recording(self, refusals: Any) -> Any:
-        """Not for modules of PyTorch, which are built without being called."""
-        raise NotImplementedError
-
-    def clipped(self, gradients: Sequence[Any], limits: Mapping[str, float]) -> list[Any]:
-        """Gradients as they are: optimizers of PyTorch have no limits."""
-        del limits
-        return list(gradients)
 
     def explained(
         self, error: BaseException | None, model: Any, module: Any, labels: Any
@@ -90,16 +69,6 @@ class Torch:
                 "takes any int64"
             )
         return None
-
-    def spec_of_input(self, tensor: Any) -> Any:
-        """Not for modules of PyTorch, which do not say what they take."""
-        raise NotImplementedError
-
-    def activation(self, predictions: Any) -> None:
-        """None: nothing is noted of the operations of a step."""
-
-    def scattered(self, ids: Any, rows_of: Any, dim: int) -> None:
-        """None: ids are dense."""
 
     def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
         """Raises UserError: which part of a kernel is whose inputs' is not known."""

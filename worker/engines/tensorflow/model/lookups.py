@@ -8,7 +8,7 @@ are matched by their order, which a trace of the same model repeats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,19 +27,6 @@ def integer_ids(refusals: Refusals, layer: Any, ids: Any) -> tf.Tensor:
             "with keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
         )
     return tf.cast(ids, tf.int64)
-
-
-def scattered(ids: Any, rows_of: Callable[[Any], Any], dim: int) -> tf.Tensor | None:
-    """The rows of a SparseTensor's ids, of ids.shape + (dim,), and zeros where there is no id.
-
-    None for ids of any other form.
-    """
-    if not isinstance(ids, tf.SparseTensor):
-        return None
-    shape = tf.concat([ids.dense_shape, [dim]], 0)
-    rows = tf.scatter_nd(ids.indices, rows_of(ids.values), shape)
-    rows.set_shape([*ids.shape, dim])
-    return rows
 
 
 @dataclass
