@@ -89,7 +89,7 @@ def _engine(name: str) -> Engine:
     return made
 
 
-def keras_backend() -> KerasBackend:
+def backend_of_keras() -> KerasBackend:
     """The part of this process's engine that is about models of Keras. Imports Keras."""
     return _keras_backend(_chosen)
 

@@ -15,7 +15,7 @@ from shoal.config.table_options import OPTIONS
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import compiled_with
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.engines import keras_backend
+from shoal.worker.engines import backend_of_keras
 from shoal.worker.model.built import BuiltModel, ServedTable, ToBuild, calling
 from shoal.worker.model.embeddings.given_weights import taking_weights
 from shoal.worker.model.embeddings.initial_rows import (
@@ -45,7 +45,7 @@ def build_keras_model(given: ToBuild) -> BuiltModel:
     """Build the model of a module and trace which ids it looks up; see Engine.build."""
     module, config, refusals = given.module, given.config, given.refusals
     features_spec = given.features_spec
-    backend = keras_backend()
+    backend = backend_of_keras()
     file = module.path.name
     keras.utils.set_random_seed(config.seed)
     # A functional model runs layers of the user's own to learn the shape of their outputs.

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import numpy as np
 
-from shoal.errors import UserError
 from shoal.worker.engines.host.vectors import clipped
 from shoal.worker.engines.jax.dense import FlatVariables
 from shoal.worker.engines.jax.ids import TracedIds
 from shoal.worker.engines.jax.lookups import Recording
 from shoal.worker.engines.jax.losses import Losses
 from shoal.worker.engines.keras_backend import KerasBackend
+from shoal.worker.engines.keras_ops.build import spec_of_input
 from shoal.worker.input.spec import ArraySpec
 
 
@@ -29,10 +28,7 @@ class OnJax:
 
     def spec_of_input(self, tensor: Any) -> ArraySpec:
         """See the Protocol."""
-        if getattr(tensor, "ragged", False) or getattr(tensor, "sparse", False):
-            raise UserError(f"the input {tensor.name!r} is ragged or sparse: JAX has no such one")
-        dtype = "object" if tensor.dtype == "string" else tensor.dtype
-        return ArraySpec(tuple(tensor.shape), np.dtype(dtype))
+        return spec_of_input(tensor, "JAX")
 
     def activation(self, predictions: Any) -> None:
         """None: an array of JAX does not tell what made it."""

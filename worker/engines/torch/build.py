@@ -144,8 +144,3 @@ def _given_rows(table: PlainTable, file: str) -> Iterator[tuple[Int64, Float32]]
 def _let_go(table: Any) -> None:
     if isinstance(table, PlainTable):
         table.weight.given = None
-
-
-def check_features(model: Any, features_spec: Any, feed: str) -> None:
-    """Nothing: a module does not say what it takes, and calling it tells."""
-    del model, features_spec, feed

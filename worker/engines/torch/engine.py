@@ -1,10 +1,15 @@
-"""The engine of PyTorch, as engines/engine.py wants one: names what does each part."""
+"""The engine of PyTorch, as engines/engine.py wants one: names what does each part.
+
+It trains modules of PyTorch and models of Keras, and which one a job has is known by its model.
+What is about Keras's, in keras/, is imported only where Keras is.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -14,14 +19,20 @@ import torch
 
 from shoal.errors import UserError
 from shoal.native.cores import allowed_cores
-from shoal.worker.engines.engine import Engine
+from shoal.worker.code.module import UserModule
+from shoal.worker.code.of_keras import is_of_keras
+from shoal.worker.code.params import made_without_parameters
+from shoal.worker.engines.engine import Engine, Exporter, Steps
 from shoal.worker.engines.host.pipeline import HostPipeline
-from shoal.worker.engines.torch.build import build_module, check_features
+from shoal.worker.engines.torch.build import build_module
 from shoal.worker.engines.torch.evaluation import Evaluator
 from shoal.worker.engines.torch.exporter import TorchExporter
 from shoal.worker.engines.torch.optimizers import optimizers_of
 from shoal.worker.engines.torch.steps import EagerSteps
 from shoal.worker.engines.torch.tensors import array_of, tensors
+from shoal.worker.model.built import BuiltModel, ToBuild
+from shoal.worker.model.evaluation import Evaluation
+from shoal.worker.model.model import ServedModel
 
 _CLASS = re.compile(r"Target (-?\d+) is out of bounds")
 
@@ -30,13 +41,61 @@ class Torch:
     """See the Protocol."""
 
     pipeline = partial(HostPipeline, arrays=tensors)
-    build = staticmethod(build_module)
-    check_optimizer = staticmethod(optimizers_of)
-    any_optimizer = staticmethod(partial(torch.optim.SGD, lr=0.01))
-    check_features = staticmethod(check_features)
-    steps = EagerSteps
-    evaluator = Evaluator
-    exporter = TorchExporter
+
+    def build(self, given: ToBuild) -> BuiltModel:
+        """See the Protocol."""
+        if "keras" not in sys.modules:
+            return build_module(given)
+        from shoal.worker.engines.torch.keras.build import build
+
+        return build(given)
+
+    def check_optimizer(self, module: UserModule) -> object:
+        """See the Protocol. That of a model of Keras is made without parameters."""
+        if not made_without_parameters(module.optimizer):
+            return optimizers_of(module)
+        from shoal.worker.model import keras_models
+
+        return keras_models.optimizers_of(module)
+
+    def any_optimizer(self, parameters: Any = None) -> Any:
+        """See the Protocol. One of Keras where no parameters are given."""
+        if parameters is not None:
+            return torch.optim.SGD(parameters, lr=0.01)
+        import keras
+
+        return keras.optimizers.SGD()
+
+    def check_features(self, model: Any, features_spec: Any, feed: str) -> None:
+        """See the Protocol. A module does not say what it takes, and calling it tells."""
+        if is_of_keras(model, "Model"):
+            from shoal.worker.engines.torch.keras.build import check_features
+
+            check_features(model, features_spec, feed)
+
+    def steps(self, built: BuiltModel, *more: Any, **named: Any) -> Steps:
+        """See the Protocol."""
+        if not is_of_keras(built.model, "Model"):
+            return EagerSteps(built, *more, **named)
+        from shoal.worker.engines.torch.keras.steps import KerasSteps
+
+        return KerasSteps(built, *more, **named)
+
+    def evaluator(self, model: ServedModel, module: UserModule) -> Evaluation:
+        """See the Protocol."""
+        if not is_of_keras(model.model, "Model"):
+            return Evaluator(model, module)
+        from shoal.worker.engines.torch.keras.evaluation import KerasEvaluator
+
+        return KerasEvaluator(model, module)
+
+    def exporter(self, model: ServedModel, kinds: Set[str]) -> Exporter:
+        """See the Protocol."""
+        if not is_of_keras(model.model, "Model"):
+            return TorchExporter(model, kinds)
+        from shoal.worker.engines.torch.keras.exporter import KerasTorchExporter
+
+        return KerasTorchExporter(model, kinds)
 
     def share_cores(self, processes: int) -> None:
         """See the Protocol. PyTorch's threads wait for each other after each operation.

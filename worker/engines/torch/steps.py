@@ -107,9 +107,7 @@ class EagerSteps:
         versions = [each._version for each in self._parameters]
         vectors = [torch.from_numpy(each).requires_grad_() for each in inputs.vectors]
         lookup = self._lookup(vectors, inputs)
-        self._model.train()
-        with lookup_with(lookup):
-            loss = self._loss_of(batch)
+        loss = self._loss_in_training(batch, lookup)
         lookup.check_all_called()
         with attributing(None):
             self._check_writes(versions, pulled)
@@ -133,6 +131,12 @@ class EagerSteps:
         ]
         tables = summed(of_calls, inputs.ids, self._calls, self._dims)
         return float(loss.detach()), dense, self._state.read() - before, tables
+
+    def _loss_in_training(self, batch: Batch, lookup: Any) -> torch.Tensor:
+        """The loss, with the vectors of a lookup."""
+        self._model.train()
+        with lookup_with(lookup):
+            return self._loss_of(batch)
 
     def _loss_of(self, batch: Batch) -> torch.Tensor:
         if isinstance(self._loss, LossOfStep):
@@ -202,7 +206,7 @@ class EagerSteps:
         self._trainable.assign(trainable)
         self._state.assign(state)
 
-    def _lookup(self, vectors: Sequence[torch.Tensor], inputs: Inputs) -> GivenVectors:
+    def _lookup(self, vectors: Sequence[torch.Tensor], inputs: Inputs) -> Any:
         return GivenVectors(self._refusals, self._ids.calls, vectors, inputs.expected)
 
     def trace_prediction(self, features_spec: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from shoal.worker.model.embeddings.integers import no_integers
 from shoal.worker.model.refusals import Refusals
 
 
@@ -21,11 +22,7 @@ def integer_ids(refusals: Refusals, layer: Any, ids: Any) -> tf.Tensor:
     """The ids as an int64 tensor. Raises UserError if they are no integers."""
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer:
-        refusals.refuse(
-            f"embedding {layer.name!r} was called with {ids.dtype.name} ids: they must be "
-            "integers or strings; convert them in feed, and begin a keras.Sequential model "
-            "with keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
-        )
+        refusals.refuse(no_integers(layer, ids.dtype.name, "feed"))
     return tf.cast(ids, tf.int64)
 
 
