@@ -73,10 +73,17 @@ def made_without_parameters(function: Any, params: Mapping[str, Any] | None = No
 
     params: values that it may take by name.
     """
-    if "keras" not in sys.modules:
+    keras = sys.modules.get("keras")
+    if keras is None:
         return False
+    if inspect.isclass(function):
+        return issubclass(function, keras.optimizers.Optimizer)
+    given = dict(params or {})
+    while isinstance(function, functools.partial):
+        given |= function.keywords
+        function = function.func
     taken = {each.name for each in _signature(function) if each.kind in _KEYWORD}
-    return _takes(function, 0, {name: params[name] for name in taken & set(params or ())})
+    return _takes(function, 0, {name: given[name] for name in taken & given.keys()})
 
 
 def _given(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> int:

@@ -19,6 +19,7 @@ from shoal.worker.engines.jax.evaluation import Evaluator
 from shoal.worker.engines.jax.exporter import JaxExporter
 from shoal.worker.engines.jax.pipeline import Pipeline
 from shoal.worker.engines.jax.steps import CompiledSteps
+from shoal.worker.engines.keras_ops.build import NO_LAYOUTS
 from shoal.worker.model.keras_models import optimizers_of
 from shoal.worker.model.supported import check_features
 
@@ -58,10 +59,7 @@ class Jax:
     def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
         """See the Protocol. Raises UserError."""
         del model, features_spec
-        raise UserError(
-            "which inputs the rows of a kernel belong to is known of TensorFlow's graphs only: "
-            "describe both models with --engine tensorflow"
-        )
+        raise UserError(NO_LAYOUTS)
 
     def joined(self, parts: Sequence[Any]) -> npt.NDArray[Any]:
         """See the Protocol."""

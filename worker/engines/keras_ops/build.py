@@ -14,6 +14,12 @@ from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model.built import BuiltModel, ToBuild
 from shoal.worker.model.keras_models import build_keras_model
 
+NO_LAYOUTS = (
+    "which inputs the rows of a kernel belong to is known of TensorFlow's graphs only: describe "
+    "both models with --engine tensorflow"
+)
+"""Why there are no kernel layouts, and what to do."""
+
 
 def spec_of_input(tensor: Any, framework: str) -> ArraySpec:
     """The spec of features that a symbolic input of a model takes. framework: in words.

@@ -131,7 +131,11 @@ class Torch:
 
     def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
         """Raises UserError: which part of a kernel is whose inputs' is not known."""
-        del model, features_spec
+        del features_spec
+        if is_of_keras(model, "Model"):
+            from shoal.worker.engines.keras_ops.build import NO_LAYOUTS
+
+            raise UserError(NO_LAYOUTS)
         raise UserError(
             "checkpoint migrate: which weights of a torch.nn.Module belong to which features is "
             "not known, so checkpoints of other layers cannot be migrated: keep the layers' sizes, "

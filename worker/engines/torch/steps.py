@@ -165,7 +165,7 @@ class EagerSteps:
                 )
 
     def _check(self, loss: torch.Tensor) -> None:
-        if not loss.requires_grad:
+        if not _learns(loss):
             raise UserError(
                 "the loss has no gradient, so nothing would be learned: compute it from the "
                 "predictions by operations that have one, without argmax, rounding, detach() or a "
@@ -226,6 +226,27 @@ class EagerSteps:
     def _sampled(self, features_spec: Any) -> Any:
         """The outputs for a few records of zeros, with rows of zeros."""
         return self._ids.outputs_of_sample(features_spec)
+
+
+_FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside")
+"""Beginnings of the names of autograd's steps whose gradients are zeros, whatever they get."""
+
+
+def _learns(loss: torch.Tensor) -> bool:
+    """True if a loss has a gradient that is not zero by what it is computed with."""
+    if loss.grad_fn is None:
+        return loss.requires_grad
+    seen, waiting = {loss.grad_fn}, [loss.grad_fn]
+    while waiting:
+        step = waiting.pop()
+        if step.name().startswith(_FLAT):
+            continue
+        if hasattr(step, "variable"):  # of a leaf
+            return True
+        more = {each for each, _ in step.next_functions if each is not None} - seen
+        seen |= more
+        waiting += more
+    return False
 
 
 def _dense(gradient: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from shoal.base.nested import leaves, mapped
 from shoal.layers import lookup_with
-from shoal.worker.code.keras_internals import taken_features
+from shoal.worker.code.keras_internals import drawing_without_generators, taken_features
 from shoal.worker.engines.torch.ids import Int64, TracedIds, sample_of
 from shoal.worker.engines.torch.keras.lookups import KerasRecording
 from shoal.worker.engines.torch.tensors import array_of
@@ -46,7 +46,7 @@ class KerasIds(TracedIds):
         return super().by_table(features)
 
     def _values(self) -> dict[str, torch.Tensor]:
-        return {each.path: each.value for each in self._model.variables}
+        return {f"the variable {e.path}": e.value for e in self._model.variables}
 
     def _copied(self) -> NoReturn:
         self._refusals.refuse(
@@ -68,8 +68,8 @@ class KerasIds(TracedIds):
         return self._model(taken_features(self._model, features), training=False)
 
     def _called_with(self, values: dict[str, torch.Tensor], features: Any) -> Any:
-        pairs = [(each, values[each.path]) for each in self._model.variables]
-        with keras.StatelessScope(state_mapping=pairs):
+        pairs = list(zip(self._model.variables, values.values(), strict=True))
+        with keras.StatelessScope(state_mapping=pairs), drawing_without_generators():
             return self._called(features)
 
     def _sharing_refused(self, first: Any, second: Any) -> str | None:
