@@ -138,8 +138,11 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
             for parts, structure in ((columns, taken), (labels, batch.labels)):
                 for name, leaf in named_leaves(structure):
                     # Lists and sparse features are no arrays.
-                    if hasattr(leaf, "__array__") and np.size(leaf) == batch.size:
-                        parts[name].append(np.asarray(leaf).reshape(-1))
+                    if not hasattr(leaf, "__array__"):
+                        continue
+                    values = np.asarray(leaf)
+                    if values.size == batch.size:
+                        parts[name].append(values.reshape(-1))
     if records < FEW:
         return []
     features = dict(_whole(columns, records))

@@ -1,4 +1,4 @@
-"""Checks of an engine of Keras's models, in a process of its own, and its steps as they are here."""
+"""Checks of an engine of Keras's models, in a process of its own; its steps as they are here."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""What only the engine of JAX does, in a process of its own: tests/worker/engines/jax/test_jax.py."""
+"""What only the engine of JAX does, in a process of its own: ../test_jax.py."""
 
 import importlib
 import logging

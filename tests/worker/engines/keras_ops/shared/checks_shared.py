@@ -260,8 +260,8 @@ def test_layers_that_need_tensorflow_are_refused(layer):
         served(module_of(build), IDS)
     assert str(told.value) == (
         f"build() of model.py: Layer {layer} requires TensorFlow, and the model is computed by "
-        f"{framework().name}: use the layers of shoal.preprocessing in feed_batch, or give --engine "
-        "tensorflow"
+        f"{framework().name}: use the layers of shoal.preprocessing in feed_batch, or give "
+        "--engine tensorflow"
     )
 
 
