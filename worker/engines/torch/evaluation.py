@@ -11,6 +11,7 @@ from shoal.worker.attribution import attributing
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.torch.losses import LossOfStep, of_one_rank
+from shoal.worker.engines.torch.steps import EagerSteps
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.evaluation import LOSS, Evaluation, keeps_records
 from shoal.worker.model.model import ServedModel
@@ -54,7 +55,7 @@ class Evaluator(Evaluation):
             inputs = self._model.pull_inputs(batch.features)
         predictions, _ = self._model.evaluate_batch(batch.features, inputs)
         if self._of_step:
-            self._loss.add(self._model.step_loss(batch, inputs) * batch.size, batch.size)
+            self._loss.add(self._loss_of_step(batch, inputs) * batch.size, batch.size)
         with user_code(f"the metrics of {self._module.path.name}"):
             with attributing(None):
                 self._check_outputs(predictions)
@@ -69,6 +70,13 @@ class Evaluator(Evaluation):
                     self._update_one(metric, batch.labels, predictions)
             with attributing(None):
                 self._update_groups(batch, predictions)
+
+    def _loss_of_step(self, batch: Batch, inputs: StepInputs) -> float:
+        """The loss of a batch that training_step computes."""
+        steps = self._model.steps
+        assert isinstance(steps, EagerSteps)
+        with self._model.calling(f"the loss of {self._model.file}", batch.labels):
+            return steps.loss(batch, inputs)
 
     def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
         labels, predictions = self._parts(metric, labels, predictions)

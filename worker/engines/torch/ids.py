@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,11 @@ class TracedIds:
         on the servers.
     calls: the table of each call, in the order of the calls.
     frozen: the tables that no module trains.
+
+    forward: the user's method that calls embeddings, in words.
     """
+
+    forward = "forward()"
 
     def __init__(
         self,
@@ -65,10 +69,7 @@ class TracedIds:
 
     def trace(self) -> None:
         """Trace the model. Raises what it raises, and UserError for ids that are refused."""
-        self._dense = {
-            **dict(self._model.named_parameters()),
-            **dict(self._model.named_buffers()),
-        }
+        self._dense = self._values()
         self._witnesses = {name: torch.zeros(()) for name in self._embeddings}
         records = _records(self._spec)
         sample = [sample_of(each, records) for each in leaves(self._spec)]
@@ -79,7 +80,7 @@ class TracedIds:
         self.calls = [each.table for each in record.tables]
         for each in record.tables:
             known = self.tables.setdefault(each.table, each)
-            if (reason := sharing_refused(known, each)) is not None:
+            if (reason := self._sharing_refused(known, each)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
         self.frozen = set(self.tables) - {each.table for each in record.tables if each.trainable}
         if sources is not None:
@@ -87,10 +88,43 @@ class TracedIds:
             return
         self._sources, self._traced = self._kept(traced)
         if None in self._sources and not self._holds_for(records + 1):
-            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone. Later
-            # ones are made while another thread trains the model, so they are of a copy.
+            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone.
             self._of_sizes = {}
-            self._model = copy.deepcopy(self._model)
+            self._model = self._copied()
+
+    # ------------------------------------------------------------ calls of the model
+
+    def _values(self) -> dict[str, torch.Tensor]:
+        """The model's values beside the tables, by their names."""
+        return {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
+
+    def _copied(self) -> Any:
+        """A copy of the model, to be traced while another thread trains the model."""
+        return copy.deepcopy(self._model)
+
+    def _recording(self) -> Any:
+        """A lookup that notes calls."""
+        return Recording(self._refusals, self._witnesses)
+
+    def _looking_up(self, lookup: Any) -> AbstractContextManager[None]:
+        """A context in which embeddings ask `lookup`."""
+        return lookup_with(lookup)
+
+    def _called(self, features: Any) -> Any:
+        """The outputs of a call."""
+        return self._model(features)
+
+    def _called_with(self, values: dict[str, torch.Tensor], features: Any) -> Any:
+        """The outputs of a call with other values in the place of those of `_values`."""
+        return torch.func.functional_call(self._model, values, (features,))
+
+    def _sharing_refused(self, first: Any, second: Any) -> str | None:
+        return sharing_refused(first, second)
+
+    def _out_of_range(self, table: Any, ids: Int64) -> str | None:
+        return _out_of_range(table, ids)
+
+    # ------------------------------------------------------------ what the trace finds
 
     def _read_directly(self, sample: Sequence[torch.Tensor]) -> tuple[Recording, list[int] | None]:
         """The lookups of a plain call, and the feature that the ids of each are.
@@ -105,7 +139,7 @@ class TracedIds:
             except UserError:
                 raise
             except Exception:  # the trace tells of it
-                return Recording(self._refusals, self._witnesses), None
+                return self._recording(), None
         found = [place_of(ids, sample) for ids in record.ids]
         written = any(each._version for each in sample)
         if looked_at or written or None in found:
@@ -129,11 +163,12 @@ class TracedIds:
         records: list[Recording] = []
 
         def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
-            record = Recording(self._refusals, witnesses)
+            record = self._recording()
+            record.witnesses = witnesses
             records.append(record)
-            with lookup_with(record), torch.no_grad():
+            with self._looking_up(record), torch.no_grad():
                 try:
-                    torch.func.functional_call(self._model, values, (self._nested(given),))
+                    self._called_with(values, self._nested(given))
                 except by_values:
                     raise
                 except Exception as error:  # of any operation that cannot be traced
@@ -151,9 +186,10 @@ class TracedIds:
                 self._complete(records[-1], sample)
             except by_values as error:
                 self._refusals.refuse(
-                    f"{self._file}: forward() chooses what to compute by the values of a tensor "
-                    f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
-                    "step: compute both, and choose with torch.where; or choose in feed_batch"
+                    f"{self._file}: {self.forward} chooses what to compute by the values of a "
+                    f"tensor ({_line_of(error)}), so the ids that it looks up cannot be known "
+                    "before the step: compute both, and choose with torch.where; or choose in "
+                    "feed_batch"
                 )
         return traced, records[-1]
 
@@ -166,16 +202,16 @@ class TracedIds:
             raise record.failed
         if [each.table for each in eager.tables] != [each.table for each in record.tables]:
             self._refusals.refuse(
-                f"{self._file}: forward() cannot be traced, by which shoal finds ids before "
+                f"{self._file}: {self.forward} cannot be traced, by which shoal finds ids before "
                 f"the step ({summary(record.failed)}, {_line_of(record.failed)}): compute with "
                 "operations of PyTorch, and what takes NumPy or Python's numbers in feed_batch"
             )
 
     def _record(self, sample: Sequence[torch.Tensor]) -> Recording:
         """The lookups of a plain call with such features."""
-        record = Recording(self._refusals, self._witnesses)
-        with self._in_evaluation(), lookup_with(record), torch.no_grad():
-            self._model(self._nested(sample))
+        record: Recording = self._recording()
+        with self._in_evaluation(), self._looking_up(record), torch.no_grad():
+            self._called(self._nested(sample))
         return record
 
     def _nested(self, flat: Sequence[Any]) -> Any:
@@ -229,7 +265,7 @@ class TracedIds:
             traced, record = self._trace([torch.zeros_like(each) for each in given])
             if [each.table for each in record.tables] != self.calls:
                 self._refusals.refuse(
-                    f"{self._file}: forward() calls its embeddings otherwise for "
+                    f"{self._file}: {self.forward} calls its embeddings otherwise for "
                     f"{sizes[0][0]} records than for others: it must call them alike"
                 )
             _, self._of_sizes[sizes] = self._kept(traced)
@@ -287,9 +323,8 @@ class TracedIds:
         """The module's outputs for a few records of zeros whose rows are zeros."""
         records = _records(features_spec)
         features = mapped(lambda each: sample_of(each, records), features_spec)
-        record = Recording(self._refusals, self._witnesses)
-        with self._in_evaluation(), lookup_with(record), torch.no_grad():
-            return self._model(features)
+        with self._in_evaluation(), self._looking_up(self._recording()), torch.no_grad():
+            return self._called(features)
 
     def check(self) -> None:
         """Nothing more: `trace` has refused what must be."""
@@ -319,7 +354,7 @@ class TracedIds:
         """
         by_name: dict[str, list[Int64]] = {name: [] for name in self.tables}
         for name, ids in zip(self.calls, self.of_calls(features), strict=True):
-            if (reason := _out_of_range(self.tables[name], ids)) is not None:
+            if (reason := self._out_of_range(self.tables[name], ids)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
             by_name[name].append(ids)
         return list(by_name.values())

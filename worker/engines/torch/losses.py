@@ -143,6 +143,10 @@ class Losses(DeclaredLosses):
 
         return function
 
+    def weights_of_classes(self, labels: Any, table: Sequence[float]) -> torch.Tensor:
+        """See there."""
+        return weights_of_classes(labels, table)
+
     def _mean(self, loss: Any) -> torch.Tensor:
         mean: torch.Tensor = loss.to(torch.float32).mean()
         return mean

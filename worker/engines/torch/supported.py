@@ -23,11 +23,6 @@ def check_module(model: torch.nn.Module, file: str) -> None:
             f"{file}: the model comes from torch.compile(model), which hides its names: call "
             "model.compile(), which compiles it in place"
         )
-    if any(kind.__module__.startswith("keras.") for kind in type(model).__mro__):
-        raise UserError(
-            f"{file}: the model is one of Keras, and --engine torch trains modules of PyTorch: "
-            "give --engine tensorflow, with which Keras computes the same"
-        )
     for path, module in model.named_modules():
         where = f"{path or type(model).__name__} of the model in {file}"
         kind = type(module).__name__

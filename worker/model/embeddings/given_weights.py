@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.code.keras_internals import weights_from_disk
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import backend_of_keras
 
 Float32 = npt.NDArray[np.float32]
 
@@ -68,7 +68,7 @@ class GivenRows:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self.close = weakref.finalize(self, self._file.close)
         for start in range(0, self.shape[0], ROWS_PER_PIECE):
-            with chosen_engine().eagerly():
+            with backend_of_keras().eagerly():
                 piece = keras.ops.convert_to_numpy(matrix[start : start + ROWS_PER_PIECE])
             self._file.write(np.ascontiguousarray(piece, np.float32).data)
 
