@@ -33,7 +33,7 @@ from shoal.ps.found_ids import find_id
 from shoal.ps.model.checks import check_push
 from shoal.ps.model.finite import check_finite
 from shoal.ps.model.gradients import Gradients, averaged
-from shoal.ps.model.pending import PendingGradients, ReadersOrWriter
+from shoal.ps.model.pending import PendingGradients
 from shoal.ps.model.pushes import PushRegister
 from shoal.ps.model.tables import ServerModel
 from shoal.ps.model.unbroken import Unbroken, end_at_once
@@ -86,7 +86,8 @@ class ParameterServer:
         # Why calls with certificates go through Python's ssl; empty: they do not.
         self.slow_tls = ""
         self.server = server
-        # Without Python; with --sync all calls are Python's, as they may wait for an update.
+        self._pending = PendingGradients()
+        # Without Python; with --sync only pulls.
         self.answerer = Answerer(
             methods.PULL.kind,
             methods.PUSH.kind,
@@ -96,6 +97,7 @@ class ParameterServer:
                 "push-received", "push-logged", "push-half-applied", "push-applied"
             ),
             broken=self._unbroken.end,
+            updates=self._pending.whole if synchronous else None,
         )
         self.ownership = Ownership(server, routing, self.answerer)
         self.stopped = threading.Event()
@@ -106,7 +108,6 @@ class ParameterServer:
         self.seen = Seen()
         self._pushes = PushRegister(self.answerer)
         self.progress = Progress(self.stopped)
-        self._pending = PendingGradients()
         self.registration = Registration(
             server,
             self.ownership,
@@ -118,10 +119,8 @@ class ParameterServer:
             self._pending,
         )
         self.registration.synchronous = synchronous
-        self._whole = ReadersOrWriter()
-        self.pulls = Pulls(
-            self.registration, self.ownership, self._pending, self._whole, self.answerer
-        )
+        self._whole = self._pending.whole
+        self.pulls = Pulls(self.registration, self.ownership, self._pending, self.answerer)
         # Set once the master knows of this server.
         self.ready = threading.Event()
         # Not set while calls are refused with NOT_READY: the port opens before anything is here.
@@ -146,7 +145,7 @@ class ParameterServer:
     def take_calls(self, taken: bool = True) -> None:
         """Take calls of workers from now on, or refuse them with NOT_READY."""
         (self.open.set if taken else self.open.clear)()
-        self.answerer.open(taken and not self._synchronous)
+        self.answerer.open(taken)
 
     def keep_log(
         self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
