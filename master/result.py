@@ -63,8 +63,9 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     phases, record = job.phases, job.record
     # Also those that are absent at the end.
     servers = job.members.servers_and_joining
-    results, first = job.work.evaluation_results, job.work.first_result
+    results = job.work.evaluation_results
     last = _numbers(results[-1].metrics) if results else None
+    first = job.work.first.results[-1] if job.work.first.results else None
     ledger = job.work.ledger
     training_seconds = record.training_seconds(now)
     return {

@@ -82,7 +82,6 @@ class Workload:
         self.board = self._training(())
         self.evaluations = self._rounds(())
         self.first = self._rounds(())
-        self._is_new_to_model = True  # nothing of the training data is trained
         self._evaluated_epoch = -1  # the last one at whose end a round was requested
         self.follow_ups = FollowUps(self._next_id)
         self.failures = RangeFailures(config.max_bad_records, record)
@@ -166,11 +165,6 @@ class Workload:
     def evaluation_results(self) -> list[EvaluationResult]:
         """The rounds that have ended, oldest first."""
         return self.evaluations.results
-
-    @property
-    def first_result(self) -> EvaluationResult | None:
-        """The evaluation of the earlier model; None if there was none."""
-        return self.first.results[-1] if self.first.results else None
 
     def rounds_of(self, task: Task) -> Evaluations:
         """The rounds to which a task of an evaluation belongs."""
@@ -322,7 +316,7 @@ class Workload:
         if phase == Phase.EVALUATING:
             self.evaluations.request(version, self.epoch)
         elif phase == Phase.EVALUATING_FIRST:
-            if self._is_new_to_model and self.first_result is None:
+            if not self.first.results:  # a job that is resumed may have done it
                 self.first.request(version, 0)
         elif phase == Phase.PREDICTING:
             spans = cut(self._prediction, self._config.records_per_task, self._config.batch_size)
@@ -354,7 +348,6 @@ class Workload:
         self.board.resume(in_model, times, version)
         self.evaluations.resume(version)
         self.first.resume(version)
-        self._is_new_to_model = not in_model
         self._evaluated_epoch = -1
         self.follow_ups.resume(self.rules, self.evaluations.course)
 

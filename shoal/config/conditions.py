@@ -76,7 +76,7 @@ def _condition(text: str, flag: str, example: str) -> Condition:
 
 
 def publish_conditions(text: str) -> tuple[Condition, ...]:
-    """Those of --publish-if. Raises UserError."""
+    """The conditions of --publish-if. Raises UserError."""
     return conditions(text, "--publish-if", "auc>=0.78")
 
 
