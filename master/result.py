@@ -8,13 +8,19 @@ import platform
 from typing import Any
 
 from shoal.base.modules.engines import AUTO, FRAMEWORKS
+from shoal.config.conditions import unmet
 from shoal.master.job.job import Job
 from shoal.master.job.view.status import age, diagnosis, staleness, tables
+from shoal.master.work.evaluation.evaluation import EvaluationResult
 
 
 def _numbers(metrics: dict[str, float]) -> dict[str, float | None]:
     # JSON knows no NaN.
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _evaluation(result: EvaluationResult) -> dict[str, Any]:
+    return dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)}
 
 
 def _installed(*distributions: str) -> str | None:
@@ -58,16 +64,22 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     # Also those that are absent at the end.
     servers = job.members.servers_and_joining
     results = job.work.evaluation_results
+    last = _numbers(results[-1].metrics) if results else None
+    first = job.work.first.results[-1] if job.work.first.results else None
     ledger = job.work.ledger
     training_seconds = record.training_seconds(now)
     return {
         "job_name": job.config.job_name,
         "command": job.config.command,
         "state": phases.phase.state,
-        "metrics": _numbers(results[-1].metrics) if results else None,
-        "evaluations": [
-            dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)} for result in results
-        ],
+        "metrics": last,
+        "evaluations": [_evaluation(result) for result in results],
+        "first_evaluation": first and _evaluation(first),
+        "held_back": (
+            unmet(job.config.publish_if, last, first.metrics if first else None)
+            if phases.phase.complete
+            else []
+        ),
         "ledger": dataclasses.asdict(ledger),
         "left_out": job.left_out.to_json(),
         "bad_records": job.work.failures.bad.to_json(),

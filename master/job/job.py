@@ -47,7 +47,7 @@ from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
-from shoal.master.work.phases import Phase
+from shoal.master.work.phases import BEFORE_THE_END_OF_TRAINING, Phase
 from shoal.master.work.range_failures import shortened
 from shoal.master.work.units import Task
 from shoal.proto import shoal_pb2 as pb
@@ -385,7 +385,7 @@ class Job:
 
     def check_servers(self, servers: int) -> None:
         """Raises WireError(BAD_REQUEST) if the job cannot have so many servers."""
-        if self.phases.phase not in (Phase.STARTING, Phase.DESCRIBING, Phase.TRAINING):
+        if self.phases.phase not in BEFORE_THE_END_OF_TRAINING:
             raise WireError(pb.BAD_REQUEST, "the job has been trained: its servers stay")
         self.moves.check_servers(servers)
 

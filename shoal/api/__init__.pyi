@@ -79,6 +79,8 @@ def train(
     continue_from: AnyPath | JobResult = "",
     only_new: bool = False,
     latest: AnyPath = "",
+    evaluate_first: bool = False,
+    publish_if: str = "",
     evaluation_steps: int = -1,
     evaluation_workers: int = 0,
     output: AnyPath = "",

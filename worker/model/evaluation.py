@@ -123,6 +123,11 @@ class Evaluation(ABC):
         """The names of the metrics; one of several numbers has them numbered in a report."""
         return [metric.name for metric in self._metrics]
 
+    def result_names(self) -> list[str]:
+        """The names of the numbers in a report, as they are before any record; resets all."""
+        self.reset()
+        return list(self.finish(self.states()))
+
     def _parts(self, metric: Any, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """The parts of labels and predictions that a metric is about."""
         key = self._outputs.get(metric.name)

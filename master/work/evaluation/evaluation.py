@@ -156,7 +156,7 @@ class _Round:
 class Evaluations:
     """The rounds of a job: at most one at a time.
 
-    sources: validation data.
+    sources: validation data. data: "validation"; "training" for the earlier model's on new records.
     complete: whether these are all there are; without, rounds wait.
     every_versions: a round is due whenever the model version passes a multiple of
         this; 0 for never.
@@ -174,7 +174,9 @@ class Evaluations:
         next_id: TaskIds,
         batch_size: int = 1,
         complete: bool = True,
+        data: str = "validation",
     ) -> None:
+        self._data = data
         self._sources = tuple(sources)
         self._length = records_per_task, batch_size
         self._complete = complete
@@ -254,9 +256,11 @@ class Evaluations:
         if self._round is not None or not self._complete:
             self._due = True
             return
+        if not self._spans:
+            return  # without records there is nothing to say
         self._rounds += 1
         tasks = [
-            Task(self._next_id(), pb.EVALUATE, span, epoch, self._rounds)
+            Task(self._next_id(), pb.EVALUATE, span, epoch, self._rounds, data=self._data)
             for whole in self._spans
             for span in poison.without_bad(whole, self._bad.get(whole.source, ()))
         ]
@@ -314,6 +318,7 @@ class Evaluations:
             pb.FINISH_EVALUATION,
             epoch=current.epoch,
             evaluation=current.number,
+            data=self._data,
             states=current.merged.to_message(),
         )
         current.finish = TaskQueue([finish], self._next_id)

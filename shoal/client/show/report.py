@@ -25,6 +25,7 @@ from shoal.client.show.course import Best
 from shoal.client.show.learned import few_updates, rising_loss
 from shoal.client.show.plain import plain
 from shoal.client.show.stages import bound_and_step, stages_text
+from shoal.config.conditions import FIRST
 from shoal.result import COMPLETE, JobResult
 
 SHOWN_BAD_RECORDS = 5
@@ -104,6 +105,12 @@ def rows(result: JobResult) -> Rows:
     if result.state != "succeeded" and (command := resume_command(JobFolder(result.job_dir))):
         add("to go on", command, "bold")
     best = Best((each["version"], each["metrics"]) for each in result.evaluations)
+    if result.first_evaluation is not None:
+        first = result.first_evaluation["metrics"]
+        for name, value in sorted(first.items()):
+            add(f"{FIRST}{name}", "NaN" if value is None else f"{value:.4f}")
+    for reason in result.held_back:
+        add("held back", reason, "bold red")
     for name, value in sorted(result.metrics.items()):
         add(name, "NaN" if value is None else f"{value:.4f}{best.better(name, value)}")
     if result.ledger.get("total"):

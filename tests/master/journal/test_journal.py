@@ -70,6 +70,8 @@ def of_a_random_job(seed, sync, **fields):
         grads_to_wait=2 if sync else 0,
         max_bad_records=2,
         seed=seed % 100,
+        evaluate_first=seed % 3 == 0,
+        continue_from="" if seed % 3 else "/before/checkpoint-00000001",
         **{"relaunch_limit": 5} | fields,
     )
 
