@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal import callbacks, layers, metrics, optimizers, preprocessing, torch
+    from shoal import callbacks, deltas, layers, metrics, optimizers, preprocessing, torch
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
     from shoal.api.found import attach, compare, jobs, resume
@@ -33,6 +33,7 @@ __all__ = [
     "callbacks",
     "check",
     "compare",
+    "deltas",
     "evaluate",
     "jobs",
     "layers",
@@ -44,6 +45,8 @@ __all__ = [
     "torch",
     "train",
 ]
+
+_MODULES = {"callbacks", "deltas", "layers", "metrics", "optimizers", "preprocessing", "torch"}
 
 _HOMES = {
     "Error": "shoal.errors",
@@ -73,7 +76,7 @@ if importlib.util.find_spec("shoal.native") is None:
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use (PEP 562)."""
-    if name in ("callbacks", "layers", "metrics", "optimizers", "preprocessing", "torch"):
+    if name in _MODULES:
         return importlib.import_module(f"shoal.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
