@@ -1,10 +1,11 @@
-"""What a job publishes while it trains, so that others answer with its newest values.
+"""The deltas that a job publishes while it trains, so that others answer with its newest values.
 
     schema.py     the content of the manifests
     shares.py     the file of a server's share of a delta
     chain.py      the folder: deltas by number
     delta.py      a delta as arrays, once all of it is checked
     reading.py    the deltas of a folder in their order
+    rows.py       the rows of a followed model, changed in place
     errors.py     why a delta cannot be read
 
 A *delta* has the rows, removed ids and dense values that changed since the delta before; a *base*

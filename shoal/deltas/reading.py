@@ -111,7 +111,7 @@ class Reader:
         raise NotKeptError(f"{self._root.location}: there is no whole base{newest}")
 
     def hint(self) -> Hint | None:
-        """Where to begin; None if nothing says so."""
+        """The hint of where to begin; None if nothing says so."""
         try:
             return chain.read_hint(self._root)
         except CheckpointError:

@@ -168,7 +168,7 @@ class LiveModelManifest(TypedDict):
 
 @exact
 class Hint(TypedDict):
-    """Where a follower begins that has nothing: the newest base, and the oldest delta kept."""
+    """The place where a new follower begins: the newest base; and the oldest delta that is kept."""
 
     format: str
     base: Positive
