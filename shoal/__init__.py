@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shoal.api.checks import check
     from shoal.api.found import attach, compare, jobs, resume
     from shoal.api.jobs import Job
+    from shoal.deltas.following import follow
     from shoal.errors import Error, StorageError, UserCodeError, UserError
     from shoal.result import JobFailedError, JobResult
 
@@ -35,6 +36,7 @@ __all__ = [
     "compare",
     "deltas",
     "evaluate",
+    "follow",
     "jobs",
     "layers",
     "metrics",
@@ -60,6 +62,7 @@ _HOMES = {
     "check": "shoal.api.checks",
     "compare": "shoal.api.found",
     "evaluate": "shoal.api",
+    "follow": "shoal.deltas.following",
     "jobs": "shoal.api.found",
     "predict": "shoal.api",
     "resume": "shoal.api.found",

@@ -6,6 +6,9 @@
     delta.py      a delta as arrays, once all of it is checked
     reading.py    the deltas of a folder in their order
     rows.py       the rows of a followed model, changed in place
+    predicting.py its predictions, by TensorFlow
+    live.py       a live model, loaded beside the one before
+    following.py  the thread that keeps a model new
     errors.py     why a delta cannot be read
 
 A *delta* has the rows, removed ids and dense values that changed since the delta before; a *base*
@@ -32,12 +35,14 @@ if TYPE_CHECKING:
         NoDeltasError,
         NotKeptError,
     )
+    from shoal.deltas.following import Follower
     from shoal.deltas.reading import read
 
 _HOMES = {
     "DamagedDeltaError": "errors",
     "Delta": "delta",
     "DeltaError": "errors",
+    "Follower": "following",
     "ForeignDeltaError": "errors",
     "NoDeltasError": "errors",
     "NotKeptError": "errors",
@@ -49,6 +54,7 @@ __all__ = [
     "DamagedDeltaError",
     "Delta",
     "DeltaError",
+    "Follower",
     "ForeignDeltaError",
     "NoDeltasError",
     "NotKeptError",

@@ -36,21 +36,21 @@ def read(url: str | PathLike[str], after: int = 0, checksum: str = "") -> Iterat
     Raises NoDeltasError, NotKeptError, ForeignDeltaError or DamagedDeltaError, all of which are a
     DeltaError, and StorageError if the folder cannot be read now.
     """
-    reader = Reader(open_storage(fspath(url)), after, checksum)
-    if not after:
-        yield reader.base(reader.newest_base())
-    while (delta := reader.following()) is not None:
-        yield delta
     with told():
-        problem = reader.gap()
-    if problem is not None:
+        reader = Reader(open_storage(fspath(url)), after, checksum)
+    delta = reader.following() if after else reader.base(reader.newest_base())
+    while delta is not None:
+        reader.accept(delta)
+        yield delta
+        delta = reader.following()
+    if (problem := reader.gap()) is not None:
         raise problem
 
 
 class Reader:
     """A place in a folder's chain of deltas.
 
-    number, checksum: of the delta that was given last; 0 and "": of none.
+    number, checksum: of the delta that was accepted last; 0 and "": of none.
     """
 
     def __init__(self, root: Storage, number: int = 0, checksum: str = "") -> None:
@@ -58,15 +58,10 @@ class Reader:
         self.number, self.checksum = number, checksum
         self._model: tuple[object, LiveModelManifest, pb.ModelSpec] | None = None
 
-    @property
-    def root(self) -> Storage:
-        """The folder."""
-        return self._root
-
     def following(self) -> Delta | None:
-        """The delta after the last one, which it then is; None if it is not there.
+        """The delta after the last one; None if it is not there.
 
-        Raises ForeignDeltaError, DamagedDeltaError and StorageError; the last one stays.
+        Raises ForeignDeltaError, DamagedDeltaError and StorageError.
         """
         with told():
             if not chain.exists(self._root, self.number + 1):
@@ -82,8 +77,12 @@ class Reader:
                 )
             return self._given(found)
 
+    def accept(self, delta: Delta) -> None:
+        """Go on behind a delta from now on."""
+        self.number, self.checksum = delta.number, delta.checksum
+
     def base(self, number: int) -> Delta:
-        """A base, which then is the last one. Raises DamagedDeltaError and StorageError."""
+        """A base. Raises DamagedDeltaError and StorageError."""
         with told():
             return self._given(chain.read_delta(self._root, number))
 
@@ -118,40 +117,52 @@ class Reader:
             return None
 
     def gap(self) -> DeltaError | None:
-        """The reason if the delta after the last one will not come; None if it may. As `told`."""
+        """The reason if the delta after the last one will not come; None if it may.
+
+        Raises DamagedDeltaError and StorageError.
+        """
         following = self.number + 1
-        if chain.exists(self._root, following):
-            return None
-        later = [each for each in chain.numbers(self._root) if each > following]
-        if any(chain.exists(self._root, each) for each in later):
-            # It may have come since.
+        with told():
             if chain.exists(self._root, following):
                 return None
-            return NotKeptError(
-                f"{self._path(following)} is not kept any more, or was lost: later deltas are "
-                f"there; {AGAIN}"
-            )
-        if self.number == 0:
+            later = [each for each in chain.numbers(self._root) if each > following]
+            if any(chain.exists(self._root, each) for each in later):
+                # It may have come since it was looked for.
+                if chain.exists(self._root, following):
+                    return None
+                return NotKeptError(
+                    f"{self._path(following)} is not kept any more, or was lost: later deltas are "
+                    f"there; {AGAIN}"
+                )
+        if not self.begun_anew():
             return None
-        if not chain.exists(self._root, self.number):
-            return self._begun_anew()
-        if self.checksum and chain.read_delta(self._root, self.number).checksum != self.checksum:
-            return self._begun_anew()
-        return None
-
-    def other(self) -> bool:
-        """True if the folder has something, and nothing that a job publishes. As `told`."""
-        published = {chain.HINT}
-        names = self._root.names()
-        return bool(names) and not any(
-            each in published or each.startswith(("delta-", "model-")) for each in names
-        )
-
-    def _begun_anew(self) -> ForeignDeltaError:
         return ForeignDeltaError(
             f"{self._root.location}: delta {self.number}, which was read, is not there, nor a "
             f"later one: the folder was begun anew; {AGAIN}"
         )
+
+    def begun_anew(self) -> bool:
+        """True if the folder's delta of the last one's number is another, or gone.
+
+        Raises DamagedDeltaError and StorageError.
+        """
+        if not self.number:
+            return False
+        with told():
+            if not chain.exists(self._root, self.number):
+                return True
+            found = chain.read_delta(self._root, self.number).checksum
+            return self.checksum not in ("", found)
+
+    def other(self) -> bool:
+        """True if the folder has something, and nothing that a job publishes.
+
+        Raises StorageError.
+        """
+        with told():
+            names = self._root.names()
+        published = (chain.HINT, "delta-", "model-")
+        return bool(names) and not any(each.startswith(published) for each in names)
 
     def _find_last(self) -> None:
         """Find the checksum of the last one, if its manifest is still there."""
@@ -165,9 +176,7 @@ class Reader:
         model = found.manifest["model"]
         if self._model is None or self._model[0] != model:
             self._model = (model, *chain.read_model(self._root, model))
-        delta = Delta(self._root, found, *self._model[1:])
-        self.number, self.checksum = found.number, found.checksum
-        return delta
+        return Delta(self._root, found, *self._model[1:])
 
     def _path(self, number: int) -> str:
         return self._root.path(chain.delta_name(number))

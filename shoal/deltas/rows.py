@@ -7,7 +7,7 @@ missing that is there before and after. No delta needs room for another copy of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -80,16 +80,31 @@ class Table:
 
 
 class Rows:
-    """The rows of all tables of a model. tables: by name, in the model's order."""
+    """The rows of a model's tables. tables: those that are kept, by name, in the model's order."""
 
-    def __init__(self, model: LiveModelManifest, spec: pb.ModelSpec) -> None:
-        """Raises DeltaError for a table that this version cannot keep."""
+    def __init__(
+        self, model: LiveModelManifest, spec: pb.ModelSpec, only: Collection[str] = ()
+    ) -> None:
+        """only: names of the tables to keep; none: all of them.
+
+        Raises UserError if there is no such table, DeltaError for one that this version cannot
+        keep.
+        """
         self._of = _identity(model, spec)
+        known = [live["name"] for live in model["tables"]]
+        for name in only:
+            if name not in known:
+                raise UserError(_no_table(name, known))
         self.tables = {
             live["name"]: Table(live, each)
             for live, each in zip(model["tables"], spec.tables, strict=True)
+            if not only or live["name"] in only
         }
-        self._positions = [*self.tables.values()]
+        self._of_position = {
+            position: self.tables[name]
+            for position, name in enumerate(known)
+            if name in self.tables
+        }
 
     def fits(self, model: LiveModelManifest, spec: pb.ModelSpec) -> bool:
         """True if another model has the same tables, so that its deltas can be applied here."""
@@ -97,19 +112,16 @@ class Rows:
 
     def __len__(self) -> int:
         """Rows of all tables."""
-        return sum(len(each.store) for each in self._positions)
+        return sum(len(each.store) for each in self.tables.values())
 
     def memory_bytes(self) -> int:
         """Bytes that the stores take."""
-        return sum(each.store.memory_bytes() for each in self._positions)
+        return sum(each.store.memory_bytes() for each in self.tables.values())
 
     def table(self, name: str) -> Table:
         """The table of a name. Raises UserError if there is none."""
         if name not in self.tables:
-            raise UserError(
-                f"there is no table {name!r}{near(name, self.tables)}; there are "
-                f"{', '.join(self.tables)}"
-            )
+            raise UserError(_no_table(name, self.tables))
         return self.tables[name]
 
     def apply(self, delta: Delta) -> None:
@@ -118,20 +130,22 @@ class Rows:
         If this raises, the same delta is to be applied again, or a later base: DamagedDeltaError
         or StorageError if a file has changed since the delta was checked, MemoryError.
         """
-        removed: list[list[Int64]] = [[] for _ in self._positions]
+        removed: dict[int, list[Int64]] = {position: [] for position in self._of_position}
         for page in delta.pages("rows", "removed"):
+            if page.table not in removed:
+                continue
             assert page.ids is not None
             if page.kind == "removed":
                 removed[page.table].append(page.ids)
                 continue
             assert page.values is not None
             versions = np.full(page.ids.size, delta.number, np.int64)
-            self._positions[page.table].store.assign(page.ids, page.values, versions=versions)
+            self._of_position[page.table].store.assign(page.ids, page.values, versions=versions)
         # An id that was removed and came again is among the rows: by their versions these stay,
         # so rows can be set first, and nobody finds an id missing in between.
         old = Choice.older_than(delta.number)
-        for table, parts in zip(self._positions, removed, strict=True):
-            for ids in parts:
+        for position, table in self._of_position.items():
+            for ids in removed[position]:
                 for some in _pieces(ids):
                     table.store.remove_chosen(some, old, None)
             if delta.whole.any():
@@ -146,6 +160,11 @@ def _drop(store: RowStore, delta: Delta, old: Choice) -> None:
         gone = ids[delta.whole[slot_of(ids)]]
         if gone.size:
             store.remove_chosen(gone, old, None)
+
+
+def _no_table(name: str, known: Iterable[str]) -> str:
+    known = [*known]
+    return f"there is no table {name!r}{near(name, known)}; there are {', '.join(known)}"
 
 
 def _pieces(ids: Int64) -> Iterator[Int64]:
