@@ -31,7 +31,7 @@ Float32 = npt.NDArray[np.float32]
 Int64 = npt.NDArray[np.int64]
 
 AT_ONCE = 4096
-"""Ids that are looked at, or removed, between two chances for readers."""
+"""Ids that are set, looked at, or removed, between two chances for readers."""
 
 
 class Table:
@@ -131,6 +131,7 @@ class Rows:
         or StorageError if a file has changed since the delta was checked, MemoryError.
         """
         removed: dict[int, list[Int64]] = {position: [] for position in self._of_position}
+        versions_of = np.full(AT_ONCE, delta.number, np.int64)
         for page in delta.pages("rows", "removed"):
             if page.table not in removed:
                 continue
@@ -139,15 +140,17 @@ class Rows:
                 removed[page.table].append(page.ids)
                 continue
             assert page.values is not None
-            versions = np.full(page.ids.size, delta.number, np.int64)
-            self._of_position[page.table].store.assign(page.ids, page.values, versions=versions)
+            store = self._of_position[page.table].store
+            for some in _parts(page.ids.size):
+                ids, versions = page.ids[some], versions_of[: some.stop - some.start]
+                store.assign(ids, page.values[some], versions=versions)
         # An id that was removed and came again is among the rows: by their versions these stay,
         # so rows can be set first, and nobody finds an id missing in between.
         old = Choice.older_than(delta.number)
         for position, table in self._of_position.items():
             for ids in removed[position]:
-                for some in _pieces(ids):
-                    table.store.remove_chosen(some, old, None)
+                for some in _parts(ids.size):
+                    table.store.remove_chosen(ids[some], old, None)
             if delta.whole.any():
                 _drop(table.store, delta, old)
 
@@ -167,9 +170,9 @@ def _no_table(name: str, known: Iterable[str]) -> str:
     return f"there is no table {name!r}{near(name, known)}; there are {', '.join(known)}"
 
 
-def _pieces(ids: Int64) -> Iterator[Int64]:
-    for first in range(0, ids.size, AT_ONCE):
-        yield ids[first : first + AT_ONCE]
+def _parts(size: int) -> Iterator[slice]:
+    for first in range(0, size, AT_ONCE):
+        yield slice(first, min(first + AT_ONCE, size))
 
 
 def _identity(model: LiveModelManifest, spec: pb.ModelSpec) -> list[Any]:
