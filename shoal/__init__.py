@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shoal import callbacks, layers, metrics, optimizers, preprocessing, torch
+    from shoal import callbacks, deltas, layers, metrics, optimizers, preprocessing, torch
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
     from shoal.api.found import attach, compare, jobs, resume
     from shoal.api.jobs import Job
+    from shoal.deltas.following import follow
     from shoal.errors import Error, StorageError, UserCodeError, UserError
     from shoal.result import JobFailedError, JobResult
 
@@ -33,7 +34,9 @@ __all__ = [
     "callbacks",
     "check",
     "compare",
+    "deltas",
     "evaluate",
+    "follow",
     "jobs",
     "layers",
     "metrics",
@@ -44,6 +47,8 @@ __all__ = [
     "torch",
     "train",
 ]
+
+_MODULES = {"callbacks", "deltas", "layers", "metrics", "optimizers", "preprocessing", "torch"}
 
 _HOMES = {
     "Error": "shoal.errors",
@@ -57,6 +62,7 @@ _HOMES = {
     "check": "shoal.api.checks",
     "compare": "shoal.api.found",
     "evaluate": "shoal.api",
+    "follow": "shoal.deltas.following",
     "jobs": "shoal.api.found",
     "predict": "shoal.api",
     "resume": "shoal.api.found",
@@ -73,7 +79,7 @@ if importlib.util.find_spec("shoal.native") is None:
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use (PEP 562)."""
-    if name in ("callbacks", "layers", "metrics", "optimizers", "preprocessing", "torch"):
+    if name in _MODULES:
         return importlib.import_module(f"shoal.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

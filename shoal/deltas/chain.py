@@ -111,5 +111,5 @@ def read_model(root: Storage, model: LiveModel) -> tuple[LiveModelManifest, pb.M
 
 
 def read_hint(root: Storage) -> Hint:
-    """The place to begin at. Raises CheckpointError if there is no hint, or a damaged one."""
+    """The hint of where to begin. Raises CheckpointError if there is no hint, or a damaged one."""
     return manifests.read(root, HINT, HINT_FORMAT, checked_hint)

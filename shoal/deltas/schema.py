@@ -157,7 +157,9 @@ class LiveModelManifest(TypedDict):
 
     spec: the specification of the model, a message, base64. saved_model: the folder of one that
     takes the vectors of all tables as inputs; None: the model cannot be had, as `lacks` says.
-    engine: which trains it. files: all that is there but this manifest.
+    variables: the paths of the variables in the SavedModel's list `dense`, in its order, with which
+    the specification names them; what it has besides is none of a delta's. engine: which trains
+    it. files: all that is there but this manifest.
     """
 
     format: str
@@ -167,13 +169,14 @@ class LiveModelManifest(TypedDict):
     spec: str
     tables: list[LiveTable]
     saved_model: FileName | None
+    variables: NotRequired[list[str]]
     lacks: NotRequired[str]
     files: list[File]
 
 
 @exact
 class Hint(TypedDict):
-    """The begin of a follower that has nothing: the newest base, and the oldest delta kept."""
+    """The place where a new follower begins: the newest base; and the oldest delta that is kept."""
 
     format: str
     base: Positive
@@ -220,6 +223,11 @@ def checked_model(content: object) -> tuple[LiveModelManifest, pb.ModelSpec]:
     found = [(table["name"], table["dim"], len(table["default"])) for table in manifest["tables"]]
     if found != [(table.name, table.dim, table.dim) for table in spec.tables]:
         raise SchemaError("tables: other than those of spec")
+    if manifest["saved_model"] is not None:
+        names = [each.name for each in (*spec.trainable, *spec.non_trainable)]
+        there = manifest.get("variables", [])
+        if lacking := [name for name in names if there.count(name) != 1]:
+            raise SchemaError(f"variables: {lacking[0]} is not there once, of a SavedModel")
     return manifest, spec
 
 

@@ -6,7 +6,7 @@ and again. The columns are those of a checkpoint's files (arrow.py), without opt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -84,10 +84,29 @@ def read(storage: Storage, described: DeltaFile) -> Iterator[Page]:
     path = storage.path(described["name"])
     pages = manifests.pages(storage, cast("Any", described))
     for page, data in zip(described["pages"], pages, strict=True):
-        try:
-            yield _page(page, data)
-        except (OSError, EOFError, ValueError, StopIteration, pa.ArrowException) as error:
-            raise CheckpointError(f"{path}: not a share: {error}") from error
+        yield _checked_page(path, page, data)
+
+
+def read_some(
+    storage: Storage, described: DeltaFile, wanted: Callable[[DeltaPage], bool]
+) -> Iterator[Page]:
+    """The pages of a share's file that are wanted; no others are read.
+
+    Raises CheckpointError as `read`.
+    """
+    path, start = storage.path(described["name"]), 0
+    for number, page in enumerate(described["pages"]):
+        if wanted(page):
+            data = manifests.page(storage, cast("Any", described), number, start)
+            yield _checked_page(path, page, data)
+        start += page["bytes"]
+
+
+def _checked_page(path: str, page: DeltaPage, data: bytes) -> Page:
+    try:
+        return _page(page, data)
+    except (OSError, EOFError, ValueError, StopIteration, pa.ArrowException) as error:
+        raise CheckpointError(f"{path}: not a share: {error}") from error
 
 
 def _page(page: DeltaPage, data: bytes) -> Page:
