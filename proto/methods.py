@@ -170,6 +170,13 @@ STOP_JOB = Method(MASTER, "StopJob", pb.StopJobRequest, pb.StopJobReply, threads
 AUDIT_JOB = Method(
     MASTER, "AuditJob", pb.AuditJobRequest, pb.AuditJobReply, threads=Threads.CONTROL
 )
+HOLD_PUBLISHING = Method(
+    MASTER,
+    "HoldPublishing",
+    pb.HoldPublishingRequest,
+    pb.HoldPublishingReply,
+    threads=Threads.CONTROL,
+)
 SCALE_JOB = Method(
     MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply, threads=Threads.CONTROL
 )

@@ -76,6 +76,7 @@ _CALLED: dict[tuple[str, ...], tuple[Method[Any, Any], ...]] = {
         methods.STOP_JOB,
         methods.AUDIT_JOB,
         methods.SCALE_JOB,
+        methods.HOLD_PUBLISHING,
         methods.GET_JOB_METRICS,
         methods.GET_JOB_LOG,
         methods.GET_JOB_STACKS,

@@ -720,10 +720,12 @@ class PublishRequest(_message.Message):
     def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ..., routing_epoch: _Optional[int] = ..., life: _Optional[str] = ..., since: _Optional[int] = ..., whole: _Optional[bytes] = ...) -> None: ...
 
 class PublishReply(_message.Message):
-    __slots__ = ("share",)
+    __slots__ = ("share", "seconds")
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
     share: str
-    def __init__(self, share: _Optional[str] = ...) -> None: ...
+    seconds: float
+    def __init__(self, share: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class DropCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
@@ -1716,6 +1718,16 @@ class ScaleJobReply(_message.Message):
     moves: bool
     def __init__(self, moves: bool = ...) -> None: ...
 
+class HoldPublishingRequest(_message.Message):
+    __slots__ = ("held",)
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    held: bool
+    def __init__(self, held: bool = ...) -> None: ...
+
+class HoldPublishingReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class JobStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -1821,7 +1833,7 @@ class Diagnosis(_message.Message):
     def __init__(self, bound_by: _Optional[str] = ..., evidence: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("protocol", "job_name", "state", "epoch", "epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress", "workers", "servers", "checkpoint_seconds", "diagnosis")
+    __slots__ = ("protocol", "job_name", "state", "epoch", "epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress", "workers", "servers", "checkpoint_seconds", "diagnosis", "delta", "published_seconds")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1862,6 +1874,8 @@ class JobStatus(_message.Message):
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSIS_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     protocol: Protocol
     job_name: str
     state: str
@@ -1895,7 +1909,9 @@ class JobStatus(_message.Message):
     servers: _containers.RepeatedCompositeFieldContainer[ServerView]
     checkpoint_seconds: float
     diagnosis: Diagnosis
-    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerView, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., checkpoint_seconds: _Optional[float] = ..., diagnosis: _Optional[_Union[Diagnosis, _Mapping]] = ...) -> None: ...
+    delta: int
+    published_seconds: float
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerView, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., checkpoint_seconds: _Optional[float] = ..., diagnosis: _Optional[_Union[Diagnosis, _Mapping]] = ..., delta: _Optional[int] = ..., published_seconds: _Optional[float] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

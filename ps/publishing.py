@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -112,27 +113,27 @@ class Publishing:
             cut = self._cut(model, request, whole)
             faults.point("publish-cut")
             try:
-                share = self._writer.submit(self._write, model, request, cut).result()
+                share, seconds = self._writer.submit(self._write, model, request, cut).result()
             except OSError as error:
                 where = error.filename or self._root
                 reason = manifests.reason(error)
                 raise WireError(pb.CHECKPOINT_FAILED, f"{where}: {reason}") from error
         faults.point("share-written")
-        return pb.PublishReply(share=share)
+        return pb.PublishReply(share=share, seconds=seconds)
 
     def _cut(self, model: ServerModel, request: pb.PublishRequest, whole: Flags) -> Cut:
         """The server between two pushes."""
         since = request.since if request.life == self._life else 0
         if since <= self._assigned + 1:
             since = 0
-        lifecycle, time = model.lifecycle, None
+        lifecycle, event_time = model.lifecycle, None
         with self._pushes.paused():
             routing = self._ownership.routing
             self._ownership.check(request.routing_epoch, ())
             to, version = model.step, model.version
             removed: Sequence[Int64] = [np.empty(0, np.int64) for _ in model.tables]
             if lifecycle is not None:
-                time = lifecycle.clock.now
+                event_time = lifecycle.clock.now
                 lifecycle.removals.published(since - 1)
                 if since and (known := lifecycle.removals.since(since, to)) is not None:
                     removed = known
@@ -146,10 +147,11 @@ class Publishing:
                 values = model.dense.block.values.copy()
                 dense = (trainable.start, values), (state.start, model.dense.state)
         owned = routing.owners == self._server
-        return Cut(owned, whole & owned, since, to, version, removed, dense, time)
+        return Cut(owned, whole & owned, since, to, version, removed, dense, event_time)
 
-    def _write(self, model: ServerModel, request: pb.PublishRequest, cut: Cut) -> str:
-        """Write the file of a cut; returns the share as JSON."""
+    def _write(self, model: ServerModel, request: pb.PublishRequest, cut: Cut) -> tuple[str, float]:
+        """Write the file of a cut; returns the share as JSON, and the processor's seconds."""
+        began = time.thread_time()
         # Late: they take the start of a process a while.
         from shoal.deltas import chain, schema, shares
 
@@ -174,7 +176,7 @@ class Publishing:
         }
         if cut.event_time is not None:
             share["event_time"] = cut.event_time
-        return json.dumps(share)
+        return json.dumps(share), time.thread_time() - began
 
     def _pages(self, model: ServerModel, cut: Cut) -> Iterator[Page]:
         from shoal.deltas.shares import Page

@@ -70,6 +70,7 @@ class DeltaPublisher:
         self._servers = servers
         self._newest: Delta | None = None
         self._looked = False
+        self._seconds = 0.0  # of a processor, which the slowest share took
         self._begins_after: int | None = None  # another job's delta, from which this one goes on
 
     def check(self) -> None:
@@ -89,7 +90,7 @@ class DeltaPublisher:
             SchemaError,  # late: it takes the start of a process a while
         )
 
-        config, began = self._config, time.monotonic()
+        config = self._config
         try:
             root = open_storage(config.publish)
             root.make()
@@ -111,9 +112,8 @@ class DeltaPublisher:
         if manifest["base"]:
             self._tell_base(root, manifest["number"])
         size = sum(share["file"]["bytes"] for share in manifest["shares"])
-        seconds = time.monotonic() - began
         logger.info("published delta %d: %d bytes", manifest["number"], size)
-        return Published(manifest["number"], manifest["base"], size, seconds)
+        return Published(manifest["number"], manifest["base"], size, self._seconds)
 
     def _look(self, root: Storage) -> Delta | None:
         """The newest delta in the folder, which is this job's, or that from which it goes on."""
@@ -172,7 +172,7 @@ class DeltaPublisher:
         last = {each["server"]: each for each in before.manifest["shares"]} if before else {}
         near = before is not None and _one_move(before.manifest["epoch"], routing.epoch)
 
-        def share(server: ServerId, place: Place) -> Share:
+        def share(server: ServerId, place: Place) -> pb.PublishReply:
             told = last.get(server.index)
             whole = np.ones(SLOTS, bool)
             if told is not None and near and not base:
@@ -185,11 +185,12 @@ class DeltaPublisher:
                 since=0 if told is None else told["to"] + 1,
                 whole=np.packbits(whole, bitorder="little").tobytes(),
             )
-            written: Share = json.loads(self._servers.publish(server, place, request))
-            return written
+            return self._servers.publish(server, place, request)
 
         with ThreadPoolExecutor(len(places), thread_name_prefix="publish") as threads:
-            shares = list(threads.map(share, places.keys(), places.values()))
+            replies = list(threads.map(share, places.keys(), places.values()))
+        self._seconds = max(each.seconds for each in replies)
+        shares: list[Share] = [json.loads(each.share) for each in replies]
         size = sum(each["file"]["bytes"] for each in shares)
         base = all(each["whole"] == each["owned"] and each["dense"] for each in shares)
         since = None if base or before is None else before.manifest

@@ -210,12 +210,14 @@ class ServerConnections:
         reply = self._call_once(server, place, methods.WRITE_SHARD, request, WRITE_DEADLINE)
         return [reply.shard, *reply.empty]
 
-    def publish(self, server: ServerId, place: Place, request: pb.PublishRequest) -> str:
-        """Make a server write its share of a delta; returns it as JSON.
+    def publish(
+        self, server: ServerId, place: Place, request: pb.PublishRequest
+    ) -> pb.PublishReply:
+        """Make a server write its share of a delta.
 
         Raises WireError, PeerUnavailableError.
         """
-        return self._call_once(server, place, methods.PUBLISH, request, WRITE_DEADLINE).share
+        return self._call_once(server, place, methods.PUBLISH, request, WRITE_DEADLINE)
 
     def complete_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Tell a server that a checkpoint is complete; the next one's word will do as well."""

@@ -243,7 +243,10 @@ class CheckpointRefused(OfServer[None]):
 
 @dataclass(frozen=True)
 class Published:
-    """A delta that is whole. bytes: of all its shares. seconds: it took."""
+    """A delta that is whole.
+
+    bytes: of all its shares. seconds: of a processor, which the dearest of them took.
+    """
 
     number: int
     base: bool

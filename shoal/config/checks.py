@@ -108,9 +108,9 @@ def _check_gate(options: JobOptions) -> None:
             "--continue-from, --restore-from or --latest"
         )
     needed = publish_conditions(options.publish_if)
-    if needed and not options.latest:
+    if needed and not (options.latest or options.publish):
         raise UserError(
-            "--publish-if works only with --latest: add --latest, the link that it holds"
+            "--publish-if works only with --latest, the link that it holds, or --publish: add one"
         )
     for condition in needed:
         if is_first(condition) and not options.evaluate_first:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shoal.config.conditions import unmet
 from shoal.config.job import JobConfig
 from shoal.master.job import events
 from shoal.master.job.events import Event
@@ -20,7 +21,8 @@ from shoal.master.work.phases import Phase
 from shoal.proto.wire.backoff import doubled_seconds
 
 SHARE_OF_TIME = 10
-"""A delta follows the one before no sooner than this many times as long as that took."""
+"""A delta follows the one before no sooner than so many times the processor's time that a share
+took: publishing takes a server a tenth of a core at most."""
 
 RETRY_SECONDS = (1.0, 30.0)
 """Before a delta that failed is tried again: first, which doubles, and at most."""
@@ -43,6 +45,7 @@ class Publishing:
         self._record = state.record
         self._members = state.members
         self._moves = state.moves
+        self._work = state.work
         self._instructions = state.instructions
         self._configure(config)
         self._ordered = False  # one is under way
@@ -58,6 +61,7 @@ class Publishing:
         self._folder = config.publish
         self._seconds = config.publish_seconds
         self._patience = config.storage_patience_seconds
+        self._conditions = config.publish_if
 
     def age(self, now: float) -> float | None:
         """Seconds since the newest delta, or since training began; None where none is due."""
@@ -85,14 +89,22 @@ class Publishing:
         last = phase is Phase.PUBLISHING
         if not (last or self._phases.version):
             return  # no worker has begun
-        if self.held:
+        if why := self._held_back():
             if last:
-                yield events.DeltaLeftOut("publishing is held: shoal publish release")
+                yield events.DeltaLeftOut(why)
             return
         if now < self._after and not (last and not self.failures):
             return
         if self._members.servers_ready and not self._moves.under_way:
             self._order(now, last=last)
+
+    def _held_back(self) -> str:
+        """The reason why nothing is to be published now; empty if there is none."""
+        if self.held:
+            return "it is held (shoal publish hold)"
+        results, first = self._work.evaluation_results, self._work.first.results
+        last = results[-1].metrics if results else None
+        return "; ".join(unmet(self._conditions, last, first[-1].metrics if first else None))
 
     @uses_heard
     def _order(self, now: float, *, last: bool) -> None:

@@ -14,15 +14,16 @@ class PublishingOptions:
 
     publish: str = option(
         "Folder for deltas, a path or a URL: each has the rows, dense values and removed ids that "
-        "have changed since the one before. shoal.follow and shoal serve answer with them. A job "
-        "with --continue-from goes on in the folder of the job before.",
+        "have changed since the one before. shoal.follow answers with them. A job with "
+        "--continue-from goes on in the folder of the job before. Nothing is published while the "
+        "newest metrics do not meet --publish-if.",
         "",
         commands="train",
         value="FOLDER",
     )
     publish_seconds: float = option(
         "Seconds between two deltas; the last one is published at the end of training. A delta "
-        "follows the one before no sooner than ten times as long as that took.",
+        "takes a server a tenth of a core at most, if need be by coming later.",
         10.0,
         commands="train",
         above=0,

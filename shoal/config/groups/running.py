@@ -149,9 +149,9 @@ class CheckpointOptions:
         commands="train",
     )
     publish_if: str = option(
-        "The link of --latest moves to this job only if these hold of its last metrics, with "
-        "commas between several; otherwise the job ends with exit code 3. first.METRIC is that of "
-        "--evaluate-first.",
+        "The link of --latest moves to this job, and it publishes, only if these hold of its last "
+        "metrics, with commas between several; if they do not at its end, the job ends with exit "
+        "code 3. first.METRIC is that of --evaluate-first.",
         "",
         commands="train",
         value="METRIC>=VALUE",

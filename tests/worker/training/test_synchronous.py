@@ -195,7 +195,8 @@ def race(connect, cluster, server_group, served):
         master = connect(f"127.0.0.1:{port}")
         workers = [
             kind(
-                *(served(group=server_group(made, worker=i, whole_updates=True), worker=i), master, i, 0),
+                served(group=server_group(made, worker=i, whole_updates=True), worker=i),
+                *(master, i, 0),
                 *(Progress(), GivenTasks()),
             )
             for i, kind in enumerate((Slow, SynchronousTraining))
