@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -60,8 +60,9 @@ class Follower:
     """A model that follows what a job publishes, in a thread of its own.
 
     number: of the newest delta that it has; 0: of none. age: seconds since that was created;
-    infinity without one. trouble: what keeps it from the next one, in words; else "".
-    counts: of what happened. All methods may be called by any threads.
+    infinity without one. caught_up: it has had the newest one that there was. trouble: what keeps
+    it from the next one, in words; else "". counts: of what happened. All methods may be called by
+    any threads.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Follower:
         self._poll = POLL_SECONDS if root.local_path("") is not None else REMOTE_POLL_SECONDS
         self._live: Live | None = None
         self.counts = Counts()
-        self.number, self._created, self.trouble = 0, -math.inf, ""
+        self.caught_up, self.trouble = False, ""
         self._failures, self._asked = 0, time.monotonic()
         self._changed = threading.Condition()
         self._closed = threading.Event()
@@ -90,9 +91,14 @@ class Follower:
     # ------------------------------------------------------------ for users
 
     @property
+    def number(self) -> int:
+        """See the class."""
+        return 0 if (live := self._live) is None else live.number
+
+    @property
     def age(self) -> float:
         """See the class. By this machine's clock and the job's."""
-        return max(0.0, time.time() - self._created)
+        return math.inf if (live := self._live) is None else max(0.0, time.time() - live.created)
 
     @property
     def tables(self) -> list[str]:
@@ -169,6 +175,10 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
         self._thread.start()
 
+    def other(self) -> bool:
+        """True if the folder has something that no job has published. Raises StorageError."""
+        return self._reader.other()
+
     def begin(self) -> None:
         """Take the first base, in the caller's thread. Raises DeltaError and StorageError."""
         self._begin(self._reader.newest_base(self._until))
@@ -183,13 +193,13 @@ class Follower:
             except Error as error:
                 self._note(str(error))
             except Exception as error:  # also no memory: it is served on, and tried again
-                logger.exception("a delta cannot be applied")
-                self._note(f"{type(error).__name__}: {error}")
+                self._note(f"{type(error).__name__}: {error}", error)
             self._closed.wait(self._poll)
 
-    def _note(self, trouble: str) -> None:
+    def _note(self, trouble: str, fault: Exception | None = None) -> None:
+        """Tell of trouble, once. fault: of ours, with its traceback."""
         if trouble != self.trouble:
-            logger.warning("%s", trouble)
+            logger.warning("%s", trouble, exc_info=fault)
         self.trouble = trouble
 
     def _step(self) -> bool:
@@ -198,12 +208,14 @@ class Follower:
             self.begin()
             return True
         if self._until is not None and self.number >= self._until:
+            self.caught_up = True
             return False
         try:
             delta = self._reader.following()
             if delta is not None:
                 self._apply(delta)
                 return True
+            self.caught_up = True
             if time.monotonic() - self._asked < GAP_SECONDS:
                 return False
             self._asked = time.monotonic()
@@ -240,18 +252,18 @@ class Follower:
         began = time.monotonic()
         live = self._live
         if live is None or live.of != delta.manifest["model"] or delta.number <= self.number:
-            goes_on = live is not None and delta.number > self.number
+            goes_on = live is not None and delta.number > live.number
             live = self._models.loaded(delta, live.rows if live and goes_on else None)
         live.rows.apply(delta)
         if live.predictor is not None:
             live.predictor.set_dense(delta.dense)
         self._reader.accept(delta)
-        self._live = live
         self.counts.deltas += 1
         self.counts.seconds += time.monotonic() - began
         self._asked = time.monotonic()
         with self._changed:
-            self.number, self._created, self.trouble = delta.number, delta.created, ""
+            self._live = replace(live, number=delta.number, created=delta.created)
+            self.trouble = ""
             self._changed.notify_all()
 
     def _here(self) -> Live:

@@ -5,6 +5,7 @@ Owns which rows another model goes on with. Who answers with it is following.py'
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator
@@ -31,7 +32,8 @@ COPY_BYTES = 1 << 20
 class Live:
     """A model that answers.
 
-    of: its folder, as deltas name it. lacks: why it cannot predict, if it cannot.
+    of: its folder, as deltas name it. lacks: why it cannot predict, if it cannot. number, created:
+    of the newest delta that it has; 0 before the first.
     """
 
     of: LiveModel
@@ -39,6 +41,8 @@ class Live:
     rows: Rows
     predictor: Predictor | None
     lacks: str
+    number: int = 0
+    created: float = -math.inf
 
 
 class Models:

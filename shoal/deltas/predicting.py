@@ -28,6 +28,12 @@ IDS = "ids"
 OUTPUT = "output"
 """The name of an output that has none of its own."""
 
+SPLITS = re.compile(r"_row_splits(_0)?$")
+"""Inputs with where the list of each record begins and ends."""
+
+PARTS = re.compile(r"_(values|row_splits_[1-9]\d*|indices|dense_shape)$")
+"""Inputs with parts of a feature, of which there is not one for each record."""
+
 Array = npt.NDArray[Any]
 
 
@@ -125,11 +131,16 @@ class Predictor:
 
     def _tensor(self, name: str, value: Any) -> Array:
         spec = self.inputs[name]
-        try:
-            array = np.asarray(value)
-        except ValueError as error:
-            raise UserError(f"input {name!r}: its records have several lengths") from error
-        array = _cast(name, array, spec.dtype.as_numpy_dtype, spec.dtype.name)
+        if spec.dtype == self._tf.string:
+            array = np.asarray(value, object)  # NumPy's own strings end before a zero
+            if not all(isinstance(each, str | bytes) for each in array.flat):
+                raise UserError(f"input {name!r} must be of strings, in records of one length")
+        else:
+            try:
+                array = np.asarray(value)
+            except ValueError as error:
+                raise UserError(f"input {name!r}: its records have several lengths") from error
+            array = _cast(name, array, spec.dtype.as_numpy_dtype, spec.dtype.name)
         if not spec.shape.is_compatible_with(array.shape):
             raise UserError(
                 f"input {name!r} has shape {_shape(array.shape)}, the model takes "
@@ -141,22 +152,25 @@ class Predictor:
         """The parts of a feature of lists, which a signature takes one by one."""
         values, splits = f"{name}_values", f"{name}_row_splits"
         try:
-            rows = [np.asarray(each) for each in value]
-            flat = np.concatenate([np.zeros(0, np.int64)[:0], *rows]) if rows else np.zeros(0)
+            texts = self.inputs[values].dtype == self._tf.string
+            rows = [np.asarray(each, object if texts else None) for each in value]
+            some = [each for each in rows if each.size]  # an empty list has no dtype of its own
+            flat = np.concatenate(some) if some else np.zeros(0)
         except (TypeError, ValueError) as error:
             raise UserError(f"input {name!r} must be a list for each record: {error}") from error
-        if not flat.size:  # of no dtype of its own
-            flat = np.zeros(0, self.inputs[values].dtype.as_numpy_dtype)
         lengths = np.cumsum([0, *(len(each) for each in rows)])
         return {values: self._tensor(values, flat), splits: self._tensor(splits, lengths)}
 
     def _check_records(self, given: Mapping[str, Array]) -> None:
         """Raises UserError if inputs are not of the same number of records."""
-        parts = re.compile(r"_(values|row_splits(_\d+)?|indices|dense_shape)")
-        whole = {name: a for name, a in given.items() if not parts.search(name) and a.ndim}
-        if len({len(array) for array in whole.values()}) > 1:
-            counts = ", ".join(f"{name} {len(array)}" for name, array in whole.items())
-            raise UserError(f"the inputs have different numbers of records: {counts}")
+        counts = {
+            SPLITS.sub("", name): len(array) - bool(SPLITS.search(name))
+            for name, array in given.items()
+            if array.ndim and not PARTS.search(name)
+        }
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise UserError(f"the inputs have different numbers of records: {told}")
 
 
 def _cast(name: str, array: Array, dtype: Any, called: str) -> Array:
@@ -164,14 +178,11 @@ def _cast(name: str, array: Array, dtype: Any, called: str) -> Array:
     wanted = np.dtype(dtype)
     if array.size == 0 or array.dtype == wanted:
         return array.astype(wanted, copy=False)
-    texts = "OSU"
-    if wanted.kind == "O" and array.dtype.kind in texts:  # strings, for TensorFlow
-        return array.astype(object)
     kinds = {"i": "iub", "u": "iub", "f": "iufb", "b": "b"}.get(wanted.kind, wanted.kind)
     if wanted.name == "bfloat16":
         kinds = "iufb"
     if array.dtype.kind not in kinds:
-        found = "strings or mixed values" if array.dtype.kind in texts else array.dtype
+        found = "strings or mixed values" if array.dtype.kind in "OSU" else array.dtype
         raise UserError(f"input {name!r} must be of {called}, not of {found}")
     if wanted.kind in "iu":
         limits = np.iinfo(wanted)

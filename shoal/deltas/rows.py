@@ -57,6 +57,7 @@ class Table:
             initializer,
             spec.seed,
             value_dtype=spec.value_dtype or "float32",
+            admit_after=spec.admit_after or 1,
         )
 
     def lookup(self, ids: Any) -> Float32:
