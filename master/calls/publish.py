@@ -69,9 +69,9 @@ class DeltaPublisher:
         self._config = config
         self._servers = servers
         self._newest: Delta | None = None
-        self._looked = False
+        self._looked = self._looked_once = False
         self._seconds = 0.0  # of a processor, which the slowest share took
-        self._begins_after: int | None = None  # another job's delta, from which this one goes on
+        self._begins_after = 0  # the number of another job's delta, from which this one goes on
 
     def check(self) -> None:
         """Look at the folder. Raises PublishError, for good if it is another series of jobs."""
@@ -122,7 +122,7 @@ class DeltaPublisher:
         if not self._looked or chain.exists(root, 1 if newest is None else newest.number + 1):
             newest = chain.newest(root)
         if newest is not None and newest.manifest["job"] != self._config.job_id:
-            if self._begins_after is None:
+            if not self._looked_once:
                 self._check_series(newest)
                 self._begins_after = newest.number
             elif newest.number != self._begins_after:
@@ -131,7 +131,7 @@ class DeltaPublisher:
                     "each job a folder of its own",
                     for_good=True,
                 )
-        self._newest, self._looked = newest, True
+        self._newest, self._looked, self._looked_once = newest, True, True
         return newest
 
     def _check_series(self, newest: Delta) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
@@ -9,10 +10,14 @@ import pytest
 
 from shoal.deltas import chain
 from shoal.master.calls import publish
-from shoal.proto import faults
+from shoal.master.calls.publish import PublishError
+from shoal.proto import faults, methods
+from shoal.proto import shoal_pb2 as pb
+from shoal.proto.errors import WireError
 from shoal.proto.values.routing import SLOTS
 from shoal.ps import publishing
 from shoal.ps.forgetting import removals
+from tests.deltas.published import write_model
 from tests.deltas.reader import Reader
 from tests.ps.logged import DiedError
 from tests.ps.publishing_world import IDS, SPAN, PublishingWorld
@@ -224,3 +229,94 @@ def test_a_share_tells_what_changed_without_a_push(tmp_path, monkeypatch, rule, 
                 world.assert_follows(reader)
     finally:
         world.close()
+
+
+# ------------------------------------------------------------ the folder
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = PublishingWorld(tmp_path, random.Random(1), 2)
+    yield made
+    made.close()
+
+
+def test_bases_come_as_deltas_grow_and_old_ones_go(world, monkeypatch):
+    monkeypatch.setattr(publish, "KEEP_SECONDS", 0.0)
+    bases = []
+    for _ in range(24):
+        world.push()
+        assert world.publishes()
+        newest = chain.newest(world.live).manifest
+        if newest["base"]:
+            bases.append(newest["number"])
+            assert chain.read_hint(world.live)["base"] == newest["number"]
+    assert len(bases) > 3
+    # Bytes that were written: of each base no more than about those of the deltas before it.
+    assert bases[1] > 2
+    kept = chain.numbers(world.live)
+    assert kept == list(range(bases[-2], 25))
+    assert chain.read_hint(world.live)["oldest"] == kept[0]
+    reader = Reader(world.live)
+    reader.catch_up()
+    world.assert_follows(reader)
+
+
+def test_what_a_slow_follower_may_read_stays(world):
+    for _ in range(12):
+        world.push()
+        assert world.publishes()
+    assert chain.numbers(world.live) == list(range(1, 13))
+
+
+def test_a_delta_without_a_push_is_small_and_has_no_dense_values(world):
+    world.push()
+    assert world.publishes()
+    assert world.publishes()
+    for share in chain.newest(world.live).manifest["shares"]:
+        assert share["file"]["pages"] == []
+        assert not share["dense"]
+
+
+def test_another_job_that_publishes_into_the_folder_is_told(world):
+    world.push()
+    assert world.publishes()
+    other = PublishingWorld(world.folder / "other", random.Random(2), 2)
+    try:
+        config = dataclasses.replace(world.config, token="another", job_name="other")
+        write_model(world.live, other.spec, config.job_id)
+        publisher = publish.DeltaPublisher(config, other.calls)
+        with pytest.raises(PublishError, match="does not continue") as told:
+            publisher.check()
+        assert told.value.for_good
+        forced = dataclasses.replace(config, overwrite=True)
+        publisher = publish.DeltaPublisher(forced, world.calls)
+        publisher.publish(world.places(), publish.Position(world.routing, 0))
+        with pytest.raises(PublishError, match="another job publishes there, too") as told:
+            world.publisher.publish(world.places(), publish.Position(world.routing, 0))
+        assert told.value.for_good
+    finally:
+        other.close()
+
+
+def test_servers_of_another_routing_table_write_no_share(world):
+    world.push()
+    other = dataclasses.replace(world.routing, epoch=world.routing.epoch + 1)
+    with pytest.raises(PublishError, match="routing epoch 2 has not reached this server yet"):
+        world.publisher.publish(world.places(), publish.Position(other, 0))
+    assert chain.newest(world.live) is None
+
+
+def test_a_job_without_a_folder_writes_no_share(world):
+    request = pb.PublishRequest(number=1, nonce="0" * 16, routing_epoch=1, whole=bytes(SLOTS // 8))
+    world.servers[0]._publishing._writer = None
+    with pytest.raises(WireError, match="was given no folder"):
+        world.call(0, methods.PUBLISH, request)
+    for wrong in ({"number": 0}, {"nonce": "../x"}, {"whole": b""}):
+        changed = pb.PublishRequest()
+        changed.CopyFrom(request)
+        changed.MergeFrom(pb.PublishRequest(**wrong))
+        if "number" in wrong or "whole" in wrong:
+            changed.ClearField(next(iter(wrong)))
+        with pytest.raises(WireError):
+            world.call(1, methods.PUBLISH, changed)

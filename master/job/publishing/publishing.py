@@ -31,7 +31,7 @@ TOLD_SECONDS = 5.0
 """Of failures one after the other, until the user is told."""
 
 
-@hears("_ordered", "_after")
+@hears("_ordered", "_next")
 class Publishing:
     """The deltas of one job.
 
@@ -49,7 +49,7 @@ class Publishing:
         self._instructions = state.instructions
         self._configure(config)
         self._ordered = False  # one is under way
-        self._after = 0.0  # when the next one may be ordered
+        self._next = self._after = 0.0  # when one is due, and when it may be, by the last one
         self._failing_since: float | None = None
         self._told = False
         self.held = False
@@ -93,7 +93,7 @@ class Publishing:
             if last:
                 yield events.DeltaLeftOut(why)
             return
-        if now < self._after and not (last and not self.failures):
+        if now < max(self._after, self._next) and (self.failures or not last):
             return
         if self._members.servers_ready and not self._moves.under_way:
             self._order(now, last=last)
@@ -109,7 +109,7 @@ class Publishing:
     @uses_heard
     def _order(self, now: float, *, last: bool) -> None:
         self._ordered = True
-        self._after = now + self._seconds
+        self._next = now + self._seconds
         course = self._phases.returns if last else None
         self._instructions.append(PublishDelta(course))
 
@@ -124,7 +124,7 @@ class Publishing:
         """A delta is whole."""
         told = event.delta
         self._ordered = False
-        self._after = max(self._after, now + SHARE_OF_TIME * told.seconds)
+        self._after = now + SHARE_OF_TIME * told.seconds
         if self._told:
             self._record.note(now, f"deltas are published again, from delta {told.number} on")
         elif not self.count:
@@ -149,7 +149,7 @@ class Publishing:
         self._ordered = False
         self.failures += 1
         self.last_failure = event.why
-        self._after = now + doubled_seconds(self.failures, *RETRY_SECONDS)
+        self._next, self._after = 0.0, now + doubled_seconds(self.failures, *RETRY_SECONDS)
         since = self._failing_since = now if self._failing_since is None else self._failing_since
         if event.for_good:
             self._phases.fail(Failure.of_user(event.why), now)
