@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import random
 
 import numpy as np
@@ -137,7 +138,7 @@ def points(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("HISTORIES", "12"))))
 def test_a_reader_has_what_the_servers_have(tmp_path, seed):
     history(tmp_path, seed)
 
