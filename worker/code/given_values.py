@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.worker.code.of_keras import is_of_keras
+from shoal.worker.code.of_torchmetrics import is_collection, is_of_torchmetrics
 
 ACCURACIES = {
     "binary_crossentropy": "BinaryAccuracy",
@@ -34,6 +35,8 @@ NAMES = tuple(_VALUES)
 def is_value(name: str, given: Any) -> bool:
     """True for a value that may be given under the name of a function."""
     kinds, of_keras = _VALUES.get(name, ((), None))
+    if name == "eval_metrics_fn" and (is_of_torchmetrics(given) or is_collection(given)):
+        return True
     return isinstance(given, kinds) or (of_keras is not None and is_of_keras(given, of_keras))
 
 
@@ -71,10 +74,16 @@ def _optimizer(given: Any) -> Any:
 def metrics_by_name(metrics: Any, loss: Any) -> Any:
     """Metrics by name, as eval_metrics_fn() gives them.
 
-    metrics: as Keras's compile() takes them. loss: that "accuracy" is about. Raises UserError
-    where it is none of Keras's by name.
+    metrics: as Keras's compile() takes them, or torchmetrics'. loss: that "accuracy" is about.
+    Raises UserError where it is none of Keras's by name.
     """
-    if isinstance(metrics, str) or is_of_keras(metrics, "metrics.Metric"):
+    if is_collection(metrics):
+        metrics = dict(metrics.items())
+    if (
+        isinstance(metrics, str)
+        or is_of_keras(metrics, "metrics.Metric")
+        or is_of_torchmetrics(metrics)
+    ):
         metrics = [metrics]
     if isinstance(metrics, Mapping):
         of = loss if isinstance(loss, Mapping) else {}

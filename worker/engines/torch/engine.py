@@ -21,8 +21,8 @@ from shoal.worker.engines.torch.build import build_module, check_features, seed_
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.evaluation import Evaluator
 from shoal.worker.engines.torch.exporter import TorchExporter
-from shoal.worker.engines.torch.losses import Losses, weights_of_classes
-from shoal.worker.engines.torch.optimizers import optimizers_of
+from shoal.worker.engines.torch.learning.losses import Losses, weights_of_classes
+from shoal.worker.engines.torch.learning.optimizers import optimizers_of
 from shoal.worker.engines.torch.steps import EagerSteps
 from shoal.worker.engines.torch.tensors import array_of, tensors
 

@@ -9,8 +9,10 @@ from shoal.errors import UserError
 from shoal.torch.metrics import FunctionMetric
 from shoal.worker.attribution import attributing
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.of_torchmetrics import is_collection, is_of_torchmetrics
 from shoal.worker.engines.engine import StepInputs
-from shoal.worker.engines.torch.losses import LossOfStep, of_one_rank
+from shoal.worker.engines.torch.learning.losses import LossOfStep, of_one_rank
+from shoal.worker.engines.torch.library_metrics import LibraryMetric
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.evaluation import LOSS, Evaluation, keeps_records
 from shoal.worker.model.model import ServedModel
@@ -19,7 +21,9 @@ from shoal.worker.model.model import ServedModel
 class Evaluator(Evaluation):
     """The metrics of one worker."""
 
-    kinds = "a metric of shoal.torch.metrics, or a function of labels and predictions"
+    kinds = (
+        "a metric of shoal.torch.metrics or torchmetrics, or a function of labels and predictions"
+    )
 
     def __init__(self, model: ServedModel, module: UserModule) -> None:
         """Raises UserError if eval_metrics_fn() gives no metrics."""
@@ -31,11 +35,23 @@ class Evaluator(Evaluation):
         self._losses += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
         super().__init__(module, self._losses)
         self._unproven = [
-            each for each in self._metrics if not type(each).__module__.startswith("shoal.")
+            each
+            for each in self._metrics
+            if isinstance(each, LibraryMetric) or not type(each).__module__.startswith("shoal.")
         ]
 
+    def _checked(self, name: str, metric: Any) -> Any:
+        if is_collection(metric):
+            raise UserError(
+                f"{self._what}: metric {name!r} is a MetricCollection: give each of its metrics by "
+                "a name, as in {**collection}"
+            )
+        if is_of_torchmetrics(metric):
+            metric = LibraryMetric(metric, name, self._what)
+        return super()._checked(name, metric)
+
     def _is_metric(self, metric: Any) -> bool:
-        if type(metric).__module__.startswith(("keras.", "torchmetrics.")):
+        if type(metric).__module__.startswith(("keras.", "torchmetrics.", "torcheval.")):
             raise UserError(
                 f"{self._what}: {type(metric).__name__} is of another library: take one of "
                 "shoal.torch.metrics, or give a function of labels and predictions"

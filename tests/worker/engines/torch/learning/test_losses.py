@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.errors import UserError
-from shoal.worker.engines.torch.losses import Losses, weights_of_classes
+from shoal.worker.engines.torch.learning.losses import Losses, weights_of_classes
 
 torch = pytest.importorskip("torch")
 
