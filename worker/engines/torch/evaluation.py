@@ -11,6 +11,11 @@ from shoal.worker.attribution import attributing
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.code.of_torchmetrics import is_collection, is_of_torchmetrics
 from shoal.worker.engines.engine import StepInputs
+from shoal.worker.engines.torch.learning.argument_order import (
+    first_two,
+    labels_first,
+    ordered,
+)
 from shoal.worker.engines.torch.learning.losses import LossOfStep, of_one_rank
 from shoal.worker.engines.torch.library_metrics import LibraryMetric
 from shoal.worker.input.batch import Batch
@@ -56,10 +61,19 @@ class Evaluator(Evaluation):
                 f"{self._what}: {type(metric).__name__} is of another library: take one of "
                 "shoal.torch.metrics, or give a function of labels and predictions"
             )
-        return callable(getattr(metric, "update_state", None)) and not isinstance(metric, type)
+        update = getattr(metric, "update_state", None)
+        if isinstance(metric, type) or not callable(update):
+            return False
+        if labels_first(update) is False:
+            names = first_two(update)
+            raise UserError(
+                f"{self._what}: update_state() of {type(metric).__name__} takes {names[0]} and "
+                f"{names[1]}, and is called (labels, predictions): exchange them"
+            )
+        return True
 
     def _of_function(self, function: Any, name: str) -> FunctionMetric:
-        return FunctionMetric(function, name)
+        return FunctionMetric(ordered(function, f"{self._what}: metric {name!r}"), name)
 
     def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
         """Nothing: states are made with the metrics."""

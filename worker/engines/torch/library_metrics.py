@@ -12,7 +12,7 @@ import torch
 
 from shoal.errors import UserError
 from shoal.worker.code.of_torchmetrics import is_of_torchmetrics
-from shoal.worker.engines.torch.learning.argument_order import HOW, first_two, labels_first
+from shoal.worker.engines.torch.learning.argument_order import takes_labels_first
 
 _CHANCES = {
     "Binary": torch.sigmoid,
@@ -59,7 +59,7 @@ class LibraryMetric:
         ):
             raise UserError(f"{self._whose} is made of other metrics: give each of these by itself")
         self._check_states()
-        self._labels_first = self._order()
+        self._labels_first = takes_labels_first(metric.update, f"{self._whose}: its update()")
         # Of a batch, float32 is enough. Of a data set, a sum of it would stop growing.
         metric.reset()
         for state, value in metric.metric_state.items():
@@ -103,17 +103,6 @@ class LibraryMetric:
                     "take one whose states are all of dist_reduce_fx='sum', or one of "
                     "shoal.torch.metrics"
                 )
-
-    def _order(self) -> bool:
-        order = labels_first(self._metric.update)
-        if order is None:
-            given = ", ".join(first_two(self._metric.update)) or "no two arguments by name"
-            raise UserError(
-                f"{self._whose}: its update() takes {given}, which does not tell predictions from "
-                f"labels: give a function of labels and predictions, or a class with update() of "
-                f"names {HOW}"
-            )
-        return order
 
     def reset_state(self) -> None:
         """Forget all batches."""
