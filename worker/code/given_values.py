@@ -9,9 +9,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shoal.base.modules.user_module import optimizer_by_name
 from shoal.errors import UserError
 from shoal.worker.code.of_keras import is_of_keras
 from shoal.worker.code.of_torchmetrics import is_collection, is_of_torchmetrics
+from shoal.worker.engines import engine_name
 
 ACCURACIES = {
     "binary_crossentropy": "BinaryAccuracy",
@@ -63,6 +65,8 @@ def _optimizer(given: Any) -> Any:
         return {name: _optimizer(each) for name, each in given.items()}
     if not isinstance(given, str):
         return given
+    if engine_name() == "torch":
+        raise UserError(optimizer_by_name(given))
     import keras  # late: a PyTorch module names nothing of Keras's
 
     try:
@@ -107,6 +111,11 @@ def _metric(metric: Any, loss: Any) -> Any:
     """A metric by its name in Keras; any other as it is."""
     if not isinstance(metric, str):
         return metric
+    if engine_name() == "torch":
+        raise UserError(
+            f"metrics: {metric!r} is a name of Keras's: give an object for a torch.nn.Module, such "
+            "as shoal.torch.metrics.AUC(), or a function of labels and predictions"
+        )
     import keras  # late, as above
 
     if metric.lower() not in ("accuracy", "acc"):

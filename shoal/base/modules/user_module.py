@@ -32,6 +32,9 @@ OPTIONAL = (
 VALUES = ("loss_weights", "class_weight")
 """What it may define that is no function."""
 
+_OF_TORCH = {each.lower(): each for each in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")}
+"""Names of Keras -> the classes of torch.optim."""
+
 _ELASTICDL = ("elasticdl", "elasticdl_client", "elasticdl_preprocessing")
 
 _IN_PLACE = {
@@ -60,6 +63,15 @@ def instead_of_elasticdl(module: str) -> str | None:
     return (
         f"{module} is a module of ElasticDL, which is not installed and not needed: {instead}; see "
         "docs/guide/moving-from-elasticdl.md"
+    )
+
+
+def optimizer_by_name(name: str) -> str:
+    """The error of a name of Keras as the optimizer of a torch.nn.Module."""
+    kind = _OF_TORCH.get(name.lower(), "Adagrad")
+    return (
+        f"optimizer is the name {name!r}, and that of a torch.nn.Module is a function of its "
+        f"parameters: def optimizer(parameters): return torch.optim.{kind}(parameters, lr=0.01)"
     )
 
 

@@ -142,6 +142,11 @@ def test_what_is_no_metric_is_told(served):
     model = served(text)
     with pytest.raises(UserError, match=r"AUC is of another library: take one of shoal\.torch"):
         Evaluator(model, model.module)
+    model = served(NET + "\neval_metrics_fn = ['auc']\n")
+    with pytest.raises(
+        UserError, match=r"'auc' is a name of Keras's: .* shoal\.torch\.metrics\.AUC"
+    ):
+        Evaluator(model, model.module)
     model = served(NET + "\ndef eval_metrics_fn():\n    return {'auc': 5}\n")
     with pytest.raises(UserError, match="it must be a metric of shoal"):
         Evaluator(model, model.module)

@@ -144,7 +144,10 @@ REFUSED = {
     "records of another": (classification.BinaryCalibrationError, "take a metric that adds up"),
     "the largest": (torchmetrics.MaxMetric, "reduces its state max_value by max, .*='sum'"),
     "a mean": (lambda: Summing(how="mean"), "reduces its state total by mean"),
-    "what takes no labels": (torchmetrics.MeanMetric, r"its update\(\) is a function of value and weight,"),
+    "what takes no labels": (
+        torchmetrics.MeanMetric,
+        r"its update\(\) is a function of value and weight,",
+    ),
     "names that do not tell": (Unnamed, r"of first and second, .* names such as \(predic"),
     "made of others": (lambda: Summing() + Summing(), "is made of other metrics"),
 }

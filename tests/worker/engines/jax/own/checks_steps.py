@@ -150,6 +150,35 @@ def test_ids_that_are_no_integers_are_refused():
         of_ids(lambda _, features: ops.cast(features["ids"], "float32"))
 
 
+@pytest.mark.parametrize(
+    "ids_of",
+    [
+        lambda _, f: ops.cast(f["ids"], "int64"),
+        lambda _, f: ops.cast(f["ids"][:, :1], "int32") + 7,
+    ],
+    ids=["whole", "a part"],
+)
+def test_floats_that_are_too_large_for_ids_are_refused(ids_of):
+    model = of_ids(ids_of, {"ids": ArraySpec((None, 2), np.dtype(np.float32))})
+    good = np.array([[3, 2**24 - 1], [0.5, -9]], np.float32)
+    model.prepare(batch({"ids": good}))
+    bad = np.array([[3, 4], [2**24, 4]], np.float32)
+    with pytest.raises(UserError, match=r"model\.py: feature 'ids' is 16777216 as float32, and"):
+        model.prepare(batch({"ids": bad}))
+
+
+def test_floats_of_a_functional_model_s_integer_input_are_looked_at():
+    def build():
+        ids = keras.Input((2,), dtype="int64", name="ids")
+        vectors = ops.sum(Embedding(2, name="factors")(ids), axis=1)
+        return keras.Model({"ids": ids}, layers.Dense(1)(vectors))
+
+    model = served(module_of(build, "mse"), {"ids": ArraySpec((None, 2), np.dtype(np.float32))})
+    model.prepare(batch({"ids": np.array([[3, 4]], np.float32)}))
+    with pytest.raises(UserError, match="feature 'ids' is 33554432 as float32"):
+        model.prepare(batch({"ids": np.array([[3, 2**25]], np.float32)}))
+
+
 def test_an_id_beyond_a_table_of_keras_is_refused():
     def build():
         ids = keras.Input((2,), dtype="int64", name="ids")

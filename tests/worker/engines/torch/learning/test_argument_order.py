@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from shoal.worker.engines.torch.learning.argument_order import labels_first  # noqa: E402
+from shoal.worker.engines.torch.learning.argument_order import labels_first
 
 LABELS_FIRST = [
     *("labels, predictions", "y_true, y_pred", "yTrue, yPred", "y, p", "targets, logits"),
