@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.worker.code.module import UserModule
+from shoal.worker.engines.jax.by_values import values_told
 from shoal.worker.model.built import BuiltModel
 from shoal.worker.model.keras_models import build_keras_model
 
@@ -21,7 +22,8 @@ def build(module: UserModule, *more: Any) -> BuiltModel:
     @functools.wraps(given)
     def custom_model() -> Any:
         try:
-            model = given()
+            with values_told(module.path.name):
+                model = given()
         except ImportError as error:
             if "requires TensorFlow" not in str(error):
                 raise

@@ -16,6 +16,7 @@ from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.code.of_keras import is_keras_own
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.jax.arrays import in_step, sample
+from shoal.worker.engines.jax.by_values import values_told
 from shoal.worker.engines.jax.losses import of_one_rank
 from shoal.worker.engines.jax.pairs import pairs_all
 from shoal.worker.input.batch import Batch
@@ -95,7 +96,8 @@ class Evaluator(Evaluation):
         found = []
         for metric, state in zip(self._computed, states, strict=True):
             arguments, named = self._arguments(metric, labels, predictions, of_layers, more)
-            with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
+            file = self._module.path.name
+            with user_code(f"metric {metric.name!r} of {file}"), values_told(file):
                 found.append(metric.stateless_update_state(state, *arguments, **named))
         return found
 
@@ -162,7 +164,8 @@ class Evaluator(Evaluation):
         for metric in self._computed:
             if metric.variables:
                 continue
-            with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
+            file = self._module.path.name
+            with user_code(f"metric {metric.name!r} of {file}"), values_told(file):
                 self._update_one(metric, labels, predictions)
             metric.reset_state()
 
@@ -171,7 +174,8 @@ class Evaluator(Evaluation):
         predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
         labels = in_step(batch.labels)
         weights = () if batch.weights is None else (in_step(batch.weights),)
-        with user_code(f"the metrics of {self._module.path.name}"):
+        file = self._module.path.name
+        with user_code(f"the metrics of {file}"), values_told(file):
             with attributing(None):
                 self._check_outputs(predictions)
                 if not self._checked_functions:

@@ -18,6 +18,7 @@ from shoal.base.nested import leaves, mapped
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import summary
 from shoal.worker.code.of_keras import is_keras_own
+from shoal.worker.engines.jax.by_values import looked_at
 from shoal.worker.engines.jax.pairs import pairs_all
 from shoal.worker.model.learning.losses import DeclaredLosses
 
@@ -109,7 +110,7 @@ class Losses(DeclaredLosses):
             try:
                 return function(labels, predictions, weights)
             except (ValueError, TypeError) as error:
-                if not OF_SHAPES.search(str(error)):
+                if looked_at(error, "") or not OF_SHAPES.search(str(error)):
                     raise
                 if (hint := hint_of(labels, predictions)) is None:
                     raise

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from shoal.base.modules.tracebacks import line_of
 from shoal.base.nested import leaves, mapped, named_leaves
 from shoal.errors import UserError
 from shoal.torch.lookups import lookup_with
@@ -162,7 +163,7 @@ class TracedIds:
             except by_values as error:
                 self._refusals.refuse(
                     f"{self._file}: forward() chooses what to compute by the values of a tensor "
-                    f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
+                    f"({_place(error)}), so the ids that it looks up cannot be known before the "
                     "step: compute both, and choose with torch.where; or choose in feed_batch"
                 )
         return traced, records[-1]
@@ -177,7 +178,7 @@ class TracedIds:
         if [each.table for each in eager.tables] != [each.table for each in record.tables]:
             self._refusals.refuse(
                 f"{self._file}: forward() cannot be traced, by which shoal finds ids before "
-                f"the step ({summary(record.failed)}, {_line_of(record.failed)}): compute with "
+                f"the step ({summary(record.failed)}, {_place(record.failed)}): compute with "
                 "operations of PyTorch, and what takes NumPy or Python's numbers in feed_batch"
             )
 
@@ -372,15 +373,8 @@ def sample_of(spec: Any, records: int) -> torch.Tensor:
     return torch.from_numpy(np.zeros(shape, dtype_of(spec.dtype)))
 
 
-def _line_of(error: BaseException) -> str:
-    """The place of forward() in an error's traceback, as file and line."""
-    found, at = "", error.__traceback__
-    while at is not None:
-        path = at.tb_frame.f_code.co_filename
-        if "/torch/" not in path and "/shoal/" not in path and not path.startswith("<"):
-            found = f"{path.rpartition('/')[2]}, line {at.tb_lineno}"
-        at = at.tb_next
-    return found or type(error).__name__
+def _place(error: BaseException) -> str:
+    return line_of(error) or "in a library"
 
 
 def _out_of_range(table: Any, ids: Int64) -> str | None:
