@@ -35,7 +35,7 @@ VALUES = ("loss_weights", "class_weight")
 _OF_TORCH = {each.lower(): each for each in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")}
 """Names of Keras -> the classes of torch.optim."""
 
-_ELASTICDL = ("elasticdl", "elasticdl_client", "elasticdl_preprocessing")
+_ELASTICDL = ("elasticai_api", "elasticdl", "elasticdl_client", "elasticdl_preprocessing")
 
 _IN_PLACE = {
     "elasticdl.python.common.constants": "modes are the strings 'training', 'evaluation' and "
@@ -46,6 +46,8 @@ _IN_PLACE = {
     "elasticdl_preprocessing.layers": "from shoal.preprocessing import ...",
     "elasticdl_preprocessing.utils": "shoal.preprocessing.Statistics, for what shoal analyze found",
     "elasticdl_preprocessing.feature_column": "layers of shoal.preprocessing and shoal.layers",
+    "elasticai_api": "shoal has the loop: a module of PyTorch needs the model, loss or "
+    "training_step, optimizer and feed_batch",
     "elasticdl.python.data": "a custom_data_reader, or shoal.data.RecordIOWriter to write files",
 }
 """Packages of ElasticDL -> what there is in shoal."""
