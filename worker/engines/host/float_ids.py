@@ -22,7 +22,7 @@ def float_refused(name: str, numbers: npt.NDArray[Any]) -> str | None:
     told = f"{found:.0f}" if np.isfinite(found) else str(found)
     return (
         f"feature {name!r} is {told} as {numbers.dtype}, and the model makes ids of it: from "
-        f"{limit:,.0f} on this type holds no number exactly but some, so other ids would be looked "
-        "up. Make integers of the column in feed_batch, as with .astype('int64'), and store ids as "
-        "integers"
+        f"{limit:,.0f} on, this type holds only some of the whole numbers, so ids would become "
+        "others. Make integers of the column in feed_batch, as with .astype('int64'), and store "
+        "ids as integers"
     )

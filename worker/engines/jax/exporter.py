@@ -1,4 +1,4 @@
-"""The forms of an export that a model of Keras on JAX has: model.keras."""
+"""The forms of an export that a model of Keras on JAX has: model.keras, and a SavedModel."""
 
 from __future__ import annotations
 
@@ -10,32 +10,13 @@ from typing import Any
 from shoal.base.nested import leaves
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.code.keras_internals import with_tensorflow
+from shoal.worker.engines.jax import saved_models
 from shoal.worker.engines.jax.arrays import beyond
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import ExportedTable
 from shoal.worker.outputs.keras_export import KERAS, KerasExporter
 
 logger = logging.getLogger(__name__)
-
-
-class NoSavedModels:
-    """The Protocol's functions about a SavedModel, which there is not."""
-
-    @staticmethod
-    def save(
-        model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
-    ) -> dict[str, dict[str, str]]:
-        """Raises UserError."""
-        del model, tables, folder
-        raise UserError(
-            "the graph of a SavedModel is TensorFlow's, and the model is computed by JAX: shoal "
-            "export --engine tensorflow makes one of a checkpoint"
-        )
-
-    @staticmethod
-    def predict_saved(folder: Path, model: ServedModel, features: Any) -> Any:
-        """Nothing calls it, as nothing is saved."""
-        raise AssertionError(folder, model, features)
 
 
 class JaxExporter(KerasExporter):
@@ -45,7 +26,7 @@ class JaxExporter(KerasExporter):
         """kinds: as of KerasExporter; auto is model.keras, or nothing where there can be none."""
         self._auto = "auto" in kinds
         chosen = (kinds - {"auto"}) | {KERAS} if self._auto else kinds
-        super().__init__(model, chosen, NoSavedModels())
+        super().__init__(model, chosen, saved_models)
 
     def write(
         self, tables: Mapping[str, ExportedTable], folder: Path
@@ -67,10 +48,15 @@ class JaxExporter(KerasExporter):
     def predictions(
         self, folder: Path, written: Mapping[str, str | None], features: Any
     ) -> Iterator[tuple[str, Any]]:
-        """See the Protocol. None of features that a model of Keras on JAX cannot be given."""
+        """See the Protocol.
+
+        None of a SavedModel, which TensorFlow would have to be imported for, and none of features
+        that a model of Keras on JAX cannot be given.
+        """
         if all(beyond(each) is None for each in leaves(features)):
             with with_tensorflow():
-                found = list(super().predictions(folder, written, features))
+                of_keras = {**written, "saved_model": None}
+                found = list(super().predictions(folder, of_keras, features))
             yield from found
 
 

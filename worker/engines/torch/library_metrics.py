@@ -66,16 +66,11 @@ class LibraryMetric:
             if value.is_floating_point():
                 metric.add_state(state, value.double(), metric._reductions[state])
         self.variables = [_State(metric, state) for state in _names(metric)]
-        of_classes = [
-            each.__name__
-            for each in type(metric).__mro__
-            if each.__module__.startswith("torchmetrics.classification.")
-        ]
-        self._of_classes = bool(of_classes)
-        self._chances = next(
-            (_CHANCES[word] for word in _CHANCES if of_classes and of_classes[0].startswith(word)),
-            None,
-        )
+        own, *bases = (_is_of_classes(each) for each in type(metric).__mro__)
+        self._of_classes = own or any(bases)
+        # A class of the user's has an update() of its own, which may make chances itself.
+        words = [word for word in _CHANCES if own and kind.startswith(word)]
+        self._chances = _CHANCES[words[0]] if words else None
         self._logits = self._called = False
 
     def _check_states(self) -> None:
@@ -172,6 +167,10 @@ class LibraryMetric:
             f"{self._whose} gives a {type(found).__name__} of arrays, such as a curve: take one of "
             "which the result is a number"
         )
+
+
+def _is_of_classes(kind: type) -> bool:
+    return kind.__module__.startswith("torchmetrics.classification.")
 
 
 def _names(metric: Any) -> list[str]:

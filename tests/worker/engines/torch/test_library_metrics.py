@@ -92,6 +92,16 @@ def test_a_batch_that_looks_like_chances_is_of_logits_where_one_before_was():
     assert found.result() == 1.0
 
 
+def test_an_update_of_the_users_gets_predictions_as_they_are():
+    class OfLogits(classification.BinaryAccuracy):
+        def update(self, preds, target):
+            super().update((preds > 2).float(), target)
+
+    found = LibraryMetric(OfLogits(), "m", "model.py")
+    found.update_state(torch.tensor([1.0, 0]), torch.tensor([3.0, 1.0]))
+    assert found.result() == 1.0
+
+
 def test_a_sum_goes_on_where_float32_would_stop():
     found = LibraryMetric(regression.MeanSquaredError(), "m", "model.py")
     found.variables[0].assign([2.0**26])
