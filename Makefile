@@ -41,7 +41,7 @@ $(VENV)/jobs: $(VENV)/tools
 
 $(VENV)/installed: $(VENV)/jobs
 	@echo "Installing what developers need"
-	@$(call INSTALL,cpu jax torch dev)
+	@$(call INSTALL,cpu jax torch torchmetrics dev)
 	@$(call INSTALL,stores)
 	@touch $@
 

@@ -82,6 +82,7 @@ class ServedModel:
         progress: counts the seconds of each stage of a step.
         Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
         """
+        self.config = config
         self.module = module
         self.file = module.path.name
         self.servers = servers

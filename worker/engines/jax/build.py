@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.worker.engines.jax.by_values import values_told
 from shoal.worker.engines.keras_ops.build import build_checked
 from shoal.worker.model.built import BuiltModel, ToBuild
 
@@ -12,7 +13,7 @@ _LIBRARIES = ("flax", "haiku")
 
 def build(given: ToBuild) -> BuiltModel:
     """Build the model of a module; see Engine.build."""
-    return build_checked(given, "JAX", _refused)
+    return build_checked(given, "JAX", _refused, values_told)
 
 
 def _refused(model: Any) -> str | None:

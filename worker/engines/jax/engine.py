@@ -15,6 +15,7 @@ from shoal.worker.code.keras_internals import hide_tensorflow
 from shoal.worker.code.module import summary
 from shoal.worker.engines.engine import Engine
 from shoal.worker.engines.jax.build import build
+from shoal.worker.engines.jax.by_values import looked_at
 from shoal.worker.engines.jax.evaluation import Evaluator
 from shoal.worker.engines.jax.exporter import JaxExporter
 from shoal.worker.engines.jax.pipeline import Pipeline
@@ -45,6 +46,8 @@ class Jax:
     ) -> str | None:
         """See the Protocol: what JAX raises has no values of a batch, but some constants."""
         del model, labels
+        if (message := looked_at(error, module.path.name)) is not None:
+            return message
         if not isinstance(error, OverflowError):
             return None
         return (

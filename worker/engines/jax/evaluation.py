@@ -8,12 +8,15 @@ from typing import Any
 import jax
 
 from shoal.worker.engines.jax.arrays import in_step, sample
+from shoal.worker.engines.jax.by_values import values_told
 from shoal.worker.engines.jax.pairs import pairs_all
 from shoal.worker.engines.keras_ops.evaluation import OpsEvaluator
 
 
 class Evaluator(OpsEvaluator):
     """The metrics of one worker; what adds a batch is compiled for each size."""
+
+    told = staticmethod(values_told)
 
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         compiled: Callable[..., Any] = jax.jit(function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shoal.worker.engines.jax.by_values import looked_at
 from shoal.worker.engines.jax.pairs import pairs_all
 from shoal.worker.engines.keras_ops.losses import OpsLosses
 
@@ -14,6 +15,9 @@ class Losses(OpsLosses):
 
     squeeze = "jnp.squeeze"
     shape_errors = (ValueError, TypeError)
+
+    def _of_shapes(self, error: Exception) -> bool:
+        return looked_at(error, "") is None and super()._of_shapes(error)
 
     def _pairs_all(
         self, function: Callable[[Any, Any], Any], labels: Any, predictions: Any

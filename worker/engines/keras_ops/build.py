@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -35,19 +36,24 @@ def spec_of_input(tensor: Any, framework: str) -> ArraySpec:
 
 
 def build_checked(
-    given: ToBuild, framework: str, refused: Callable[[Any], str | None]
+    given: ToBuild,
+    framework: str,
+    refused: Callable[[Any], str | None],
+    told: Callable[[str], AbstractContextManager[None]] = nullcontext,
 ) -> BuiltModel:
     """Build the model of a module; see Engine.build.
 
     framework: that computes it, in words. refused: says of what custom_model() gave why it cannot
-    be trained, and what to do; None if that is not for it to say.
+    be trained, and what to do; None if that is not for it to say. told: raises errors of the
+    framework in a file's code in words of ours.
     """
     module, own = given.module, given.module.custom_model
 
     @functools.wraps(own)
     def custom_model() -> Any:
         try:
-            model = own()
+            with told(module.path.name):
+                model = own()
         except ImportError as error:
             if "requires TensorFlow" not in str(error):
                 raise

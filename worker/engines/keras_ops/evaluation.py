@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -48,9 +49,13 @@ class FunctionMetric(keras.metrics.Mean):
 
 
 class OpsEvaluator(KerasEvaluation):
-    """The metrics of one worker."""
+    """The metrics of one worker.
+
+    told: raises errors of the framework in a file's code in words of ours.
+    """
 
     function_metric = FunctionMetric
+    told: Callable[[str], AbstractContextManager[None]] = staticmethod(nullcontext)
 
     def __init__(self, model: ServedModel, module: UserModule) -> None:
         """Raises UserError if eval_metrics_fn() gives no metrics."""
@@ -85,7 +90,8 @@ class OpsEvaluator(KerasEvaluation):
         found = []
         for metric, state in zip(self._computed, states, strict=True):
             arguments, named = self._arguments(metric, labels, predictions, of_layers, more)
-            with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
+            file = self._module.path.name
+            with user_code(f"metric {metric.name!r} of {file}"), self.told(file):
                 found.append(metric.stateless_update_state(state, *arguments, **named))
         return found
 
@@ -115,7 +121,8 @@ class OpsEvaluator(KerasEvaluation):
         for metric in self._computed:
             if metric.variables:
                 continue
-            with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
+            file = self._module.path.name
+            with user_code(f"metric {metric.name!r} of {file}"), self.told(file):
                 self._update_one(metric, labels, predictions)
             metric.reset_state()
 
@@ -124,7 +131,8 @@ class OpsEvaluator(KerasEvaluation):
         predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
         labels = self._taken(batch.labels)
         weights = () if batch.weights is None else (self._taken(batch.weights),)
-        with user_code(f"the metrics of {self._module.path.name}"):
+        file = self._module.path.name
+        with user_code(f"the metrics of {file}"), self.told(file):
             with attributing(None):
                 self._check_outputs(predictions)
                 if not self._checked_functions:

@@ -11,7 +11,7 @@ from shoal.errors import UserCodeError, UserError
 from shoal.worker.code.keras_internals import with_tensorflow
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import ExportedTable
-from shoal.worker.outputs.keras_export import KERAS, KerasExporter
+from shoal.worker.outputs.keras_export import KERAS, KerasExporter, SavedModels
 
 logger = logging.getLogger(__name__)
 
@@ -39,15 +39,19 @@ class NoSavedModels:
 
 
 class OpsExporter(KerasExporter):
-    """See the Protocol. framework: that computes the model, in words."""
+    """See the Protocol.
+
+    framework: that computes the model, in words. saved_models: what makes a SavedModel, if anything.
+    """
 
     framework: str
+    saved_models: SavedModels | None = None
 
     def __init__(self, model: ServedModel, kinds: Set[str]) -> None:
         """kinds: as of KerasExporter; auto is model.keras, or nothing where there can be none."""
         self._auto = "auto" in kinds
         chosen = (kinds - {"auto"}) | {KERAS} if self._auto else kinds
-        super().__init__(model, chosen, NoSavedModels(self.framework))
+        super().__init__(model, chosen, self.saved_models or NoSavedModels(self.framework))
 
     def write(
         self, tables: Mapping[str, ExportedTable], folder: Path

@@ -23,8 +23,8 @@ from shoal.native.initializers import InitializerSpec
 from shoal.worker.code.module import UserModule
 from shoal.worker.engines.torch.dense import FlatTensors, kept, trained
 from shoal.worker.engines.torch.ids import TracedIds
-from shoal.worker.engines.torch.losses import Losses, LossOfStep
-from shoal.worker.engines.torch.optimizers import optimizers_of
+from shoal.worker.engines.torch.learning.losses import Losses, LossOfStep
+from shoal.worker.engines.torch.learning.optimizers import optimizers_of
 from shoal.worker.engines.torch.plain_embeddings import PlainTable, settle, tables_above
 from shoal.worker.engines.torch.supported import check_module, named_tables
 from shoal.worker.model.built import BuiltModel, ServedTable, ToBuild, calling

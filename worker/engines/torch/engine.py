@@ -27,7 +27,7 @@ from shoal.worker.engines.host.pipeline import HostPipeline
 from shoal.worker.engines.torch.build import build_module
 from shoal.worker.engines.torch.evaluation import Evaluator
 from shoal.worker.engines.torch.exporter import TorchExporter
-from shoal.worker.engines.torch.optimizers import optimizers_of
+from shoal.worker.engines.torch.learning.optimizers import optimizers_of
 from shoal.worker.engines.torch.steps import EagerSteps
 from shoal.worker.engines.torch.tensors import array_of, tensors
 from shoal.worker.model.built import BuiltModel, ToBuild

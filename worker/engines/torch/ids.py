@@ -16,12 +16,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from shoal.base.modules.tracebacks import line_of
 from shoal.base.nested import leaves, mapped, named_leaves
 from shoal.errors import UserError
 from shoal.torch.lookups import lookup_with
 from shoal.worker.code.module import summary
+from shoal.worker.engines.host.float_ids import float_refused
 from shoal.worker.engines.torch.dense import is_state
-from shoal.worker.engines.torch.graphs import draws, needed, source_of, values_of, writes
+from shoal.worker.engines.torch.graphs import (
+    cast_floats,
+    draws,
+    needed,
+    source_of,
+    values_of,
+    writes,
+)
 from shoal.worker.engines.torch.lookups import Recording, sharing_refused
 from shoal.worker.engines.torch.tensors import array_of, dtype_of
 from shoal.worker.engines.torch.values import noting_values, place_of
@@ -63,6 +72,8 @@ class TracedIds:
         self.frozen: set[str] = set()
         self._sources: list[int | None] = []
         self._traced: Any = None  # where any ids are computed
+        # The features of whose floats any ids are made, of each of the trace's last outputs.
+        self._floats: list[str] = []
         self._of_sizes: dict[Any, torch.fx.GraphModule] | None = None
 
     # ------------------------------------------------------------ the trace
@@ -87,7 +98,7 @@ class TracedIds:
             self._sources = list(sources)
             return
         self._sources, self._traced = self._kept(traced)
-        if None in self._sources and not self._holds_for(records + 1):
+        if self._is_computed and not self._holds_for(records + 1):
             # The module takes sizes as numbers, as len() does: a trace is of its sizes alone.
             self._of_sizes = {}
             self._model = self._copied()
@@ -187,7 +198,7 @@ class TracedIds:
             except by_values as error:
                 self._refusals.refuse(
                     f"{self._file}: {self.forward} chooses what to compute by the values of a "
-                    f"tensor ({_line_of(error)}), so the ids that it looks up cannot be known "
+                    f"tensor ({_place(error)}), so the ids that it looks up cannot be known "
                     "before the step: compute both, and choose with torch.where; or choose in "
                     "feed_batch"
                 )
@@ -203,7 +214,7 @@ class TracedIds:
         if [each.table for each in eager.tables] != [each.table for each in record.tables]:
             self._refusals.refuse(
                 f"{self._file}: {self.forward} cannot be traced, by which shoal finds ids before "
-                f"the step ({summary(record.failed)}, {_line_of(record.failed)}): compute with "
+                f"the step ({summary(record.failed)}, {_place(record.failed)}): compute with "
                 "operations of PyTorch, and what takes NumPy or Python's numbers in feed_batch"
             )
 
@@ -252,9 +263,19 @@ class TracedIds:
     def _computed(
         self, traced: torch.fx.GraphModule, given: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """The ids that a trace computes of features."""
+        """The ids that a trace computes of features. Raises UserError for floats that are none."""
         with torch.no_grad():
-            return list(traced(*given, *self._dense.values(), *self._witnesses.values()))
+            found = list(traced(*given, *self._dense.values(), *self._witnesses.values()))
+        count = self._sources.count(None)
+        for name, floats in zip(self._floats, found[count:], strict=True):
+            if (reason := float_refused(name, array_of(floats))) is not None:
+                self._refusals.refuse(f"{self._file}: {reason}")
+        return found[:count]
+
+    @property
+    def _is_computed(self) -> bool:
+        """True if the trace is needed for a batch."""
+        return None in self._sources or bool(self._floats)
 
     def _trace_for(self, given: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
         """The trace that holds for the sizes of these features."""
@@ -294,9 +315,12 @@ class TracedIds:
                 if draws(each):
                     self._refuse(name, "random numbers drawn inside the model")
         sources_of = self._sources or [source_of(node, places[:count]) for node in outputs]
-        output.args = (
-            [node for node, source in zip(outputs, sources_of, strict=True) if source is None],
-        )
+        floats = cast_floats(outputs, places[:count])
+        self._floats = [self._names[feature] for _, feature in floats]
+        computed = [
+            node for node, source in zip(outputs, sources_of, strict=True) if source is None
+        ]
+        output.args = ([*computed, *(node for node, _ in floats)],)
         kept = needed(output)
         for node in reversed(list(graph.nodes)):
             if node not in kept and node.op != "placeholder":
@@ -339,7 +363,7 @@ class TracedIds:
             for source in set(self._sources)
             if source is not None
         }
-        computed = self._computed(self._trace_for(given), given) if None in self._sources else []
+        computed = self._computed(self._trace_for(given), given) if self._is_computed else []
         left = iter(computed)
         return [
             # A column of a feature is a view with gaps.
@@ -384,15 +408,8 @@ def sample_of(spec: Any, records: int) -> torch.Tensor:
     return torch.from_numpy(np.zeros(shape, dtype_of(spec.dtype)))
 
 
-def _line_of(error: BaseException) -> str:
-    """The place of forward() in an error's traceback, as file and line."""
-    found, at = "", error.__traceback__
-    while at is not None:
-        path = at.tb_frame.f_code.co_filename
-        if "/torch/" not in path and "/shoal/" not in path and not path.startswith("<"):
-            found = f"{path.rpartition('/')[2]}, line {at.tb_lineno}"
-        at = at.tb_next
-    return found or type(error).__name__
+def _place(error: BaseException) -> str:
+    return line_of(error) or "in a library"
 
 
 def _out_of_range(table: Any, ids: Int64) -> str | None:

@@ -22,8 +22,8 @@ from shoal.worker.attribution import attributing
 from shoal.worker.engines.host.vectors import gathered, summed
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.ids import TracedIds
+from shoal.worker.engines.torch.learning.losses import LossOfStep
 from shoal.worker.engines.torch.lookups import GivenVectors, without_compiler
-from shoal.worker.engines.torch.losses import LossOfStep
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model.built import BuiltModel

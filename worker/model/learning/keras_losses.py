@@ -38,6 +38,10 @@ class KerasLosses(DeclaredLosses):
     squeeze: str
     shape_errors: tuple[type[Exception], ...]
 
+    def _of_shapes(self, error: Exception) -> bool:
+        """True if an error of a loss is about shapes."""
+        return bool(OF_SHAPES.search(str(error)))
+
     @abstractmethod
     def _float32(self, values: Any) -> Any:
         """Numbers as an array float32 of the framework."""
@@ -168,7 +172,7 @@ class KerasLosses(DeclaredLosses):
             try:
                 return function(labels, predictions, weights)
             except self.shape_errors as error:
-                if not OF_SHAPES.search(str(error)):
+                if not self._of_shapes(error):
                     raise
                 if (hint := hint_of(labels, predictions)) is None:
                     raise

@@ -1,5 +1,6 @@
 """What only the engine of JAX does, in a process of its own: ../test_jax.py."""
 
+import dataclasses
 import importlib
 import logging
 import sys
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from shoal.errors import UserError
+from shoal.errors import UserCodeError, UserError
 from shoal.layers import Embedding
+from shoal.worker.engines import chosen_engine
 from shoal.worker.input.spec import ArraySpec
 from tests.worker.engines.keras_ops.models import (
+    CONFIG,
     IDS,
     INT64,
     LARGE,
@@ -61,6 +64,110 @@ def test_an_id_beyond_a_layer_of_the_workers_is_refused(wrong, shift):
     assert np.isfinite(model.compute(model.prepare(batch(right)), 0)[0])
     with pytest.raises(UserError, match=f"'hours' was given the id {wrong}: its ids go from 0"):
         model.pull({"hour": np.array([3, wrong]) + shift}, training=True)
+
+
+@pytest.mark.parametrize(
+    "ids_of",
+    [
+        lambda _, f: ops.cast(f["ids"], "int64"),
+        lambda _, f: ops.cast(f["ids"][:, :1], "int32") + 7,
+    ],
+    ids=["whole", "a part"],
+)
+def test_floats_that_are_too_large_for_ids_are_refused(ids_of):
+    model = of_ids(ids_of, {"ids": ArraySpec((None, 2), np.dtype(np.float32))})
+    good = np.array([[3, 2**24 - 1], [0.5, -9]], np.float32)
+    model.prepare(batch({"ids": good}))
+    bad = np.array([[3, 4], [2**24, 4]], np.float32)
+    with pytest.raises(UserError, match=r"model\.py: feature 'ids' is 16777216 as float32, and"):
+        model.prepare(batch({"ids": bad}))
+
+
+def test_floats_of_a_functional_model_s_integer_input_are_looked_at():
+    def build():
+        ids = keras.Input((2,), dtype="int64", name="ids")
+        vectors = ops.sum(Embedding(2, name="factors")(ids), axis=1)
+        return keras.Model({"ids": ids}, layers.Dense(1)(vectors))
+
+    model = served(module_of(build, "mse"), {"ids": ArraySpec((None, 2), np.dtype(np.float32))})
+    model.prepare(batch({"ids": np.array([[3, 4]], np.float32)}))
+    with pytest.raises(UserError, match="feature 'ids' is 33554432 as float32"):
+        model.prepare(batch({"ids": np.array([[3, 2**25]], np.float32)}))
+
+
+class Looking(layers.Layer):
+    """A layer whose function looks at values of what it is given."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def call(self, inputs):
+        return self.function(inputs)
+
+    def compute_output_shape(self, shape):
+        return shape
+
+
+BY_VALUES = {
+    "if": (lambda x: x if ops.sum(x) > 0 else -x, r"keras\.ops\.where .* jax\.lax\.cond"),
+    "int": (lambda x: x * int(x[0, 0]), r"makes a number of Python's .* sizes are in \.shape"),
+    "range": (lambda x: sum(x for _ in range(ops.cast(x[0, 0], "int32"))), "fori_loop"),
+    "numpy": (lambda x: x + np.maximum(x, 0).sum(), "gives an array to NumPy, .* feed_batch"),
+    "a condition": (lambda x: x + ops.sum(x[x > 0]), r"jnp\.where\(condition, array, 0\)"),
+}
+
+
+@pytest.mark.parametrize("where", ["layer", "loss", "metric"])
+@pytest.mark.parametrize("name", BY_VALUES)
+def test_code_that_looks_at_values_is_told_where_and_what_to_write(name, where):
+    looking, instead = BY_VALUES[name]
+    message = rf"^(the metrics of )?checks_steps\.py, line \d+: the code .*{instead}"
+
+    def build():
+        ids = keras.Input((2,), dtype="int64", name="ids")
+        vectors = ops.sum(Embedding(2, name="factors")(ids), axis=1)
+        top = layers.Dense(1)(Looking(looking)(vectors) if where == "layer" else vectors)
+        return keras.Model({"ids": ids}, top)
+
+    def of_predictions(labels, predictions):
+        return labels + looking(predictions)
+
+    loss = of_predictions if where == "loss" else "mse"
+    metrics = (lambda: {"own": of_predictions}) if where == "metric" else None
+    module = module_of(build, loss, eval_metrics_fn=metrics)
+
+    def first_batch():
+        model, given = served(module, IDS), batch({"ids": LARGE})
+        if where == "metric":
+            chosen_engine().evaluator(model, module).add(given)
+        model.compute(model.prepare(given), 0)
+
+    with pytest.raises(UserError, match=message):
+        first_batch()
+
+
+def test_the_weight_of_a_table_is_not_in_a_worker():
+    def build():
+        ids = keras.Input((2,), dtype="int64", name="ids")
+        table = Embedding(2, name="factors")
+        return keras.Model(ids, ops.sum(table(ids)) + ops.sum(table.embeddings))
+
+    message = "'factors' has no weight `embeddings` in a worker, .* call the layer with the ids"
+    with pytest.raises(UserCodeError, match=message):
+        served(module_of(build), IDS)
+
+    def build_of_keras():
+        ids = keras.Input((2,), dtype="int64", name="ids")
+        table = layers.Embedding(100, 2, name="users")
+        return keras.Model(ids, ops.sum(table(ids)) + ops.sum(table.embeddings))
+
+    message = (
+        r"^model\.py: embedding 'users' .*\(layer\.embeddings, checks_steps\.py, line \d+\): call"
+    )
+    above = dataclasses.replace(CONFIG, embedding_threshold=0)
+    with pytest.raises(UserError, match=message):
+        served(module_of(build_of_keras), IDS, config=above)
 
 
 class Reading(keras.Model):
