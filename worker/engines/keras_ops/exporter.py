@@ -41,7 +41,8 @@ class NoSavedModels:
 class OpsExporter(KerasExporter):
     """See the Protocol.
 
-    framework: that computes the model, in words. saved_models: what makes a SavedModel, if anything.
+    framework: that computes the model, in words. saved_models: what makes a SavedModel; None if
+    nothing does.
     """
 
     framework: str
