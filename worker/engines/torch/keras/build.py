@@ -21,6 +21,9 @@ from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model import supported
 from shoal.worker.model.built import BuiltModel, ToBuild
 
+OLDEST = (3, 15)
+"""The first version of Keras that the tests run with."""
+
 
 class _OfPyTorchError(UserError):
     """A model that is none of Keras's. It passes through what tells of errors of the user's."""
@@ -64,6 +67,11 @@ def _refused(model: Any) -> str | None:
     """The reason why a model is not trained; None if it is."""
     if not isinstance(model, keras.Model):
         return None
+    if tuple(map(int, keras.__version__.split(".")[:2])) < OLDEST:
+        return (
+            f"returned a keras.Model of Keras {keras.__version__}, which trains on PyTorch from "
+            f"{'.'.join(map(str, OLDEST))} on: pip install --upgrade keras"
+        )
     for layer in all_layers(model):
         if isinstance(layer, keras.layers.TorchModuleWrapper):
             kind = type(layer.module).__name__

@@ -113,6 +113,12 @@ def test_a_module_of_pytorch_within_is_refused():
         served(module_of(Mixed, "mse"), {"x": SPEC["x"]})
 
 
+def test_an_older_keras_is_refused(monkeypatch):
+    monkeypatch.setattr(keras, "__version__", "3.14.2")
+    with pytest.raises(UserError, match=r"of Keras 3.14.2, which trains on PyTorch from 3.15 on"):
+        of_ids(lambda _, f: f["ids"])
+
+
 class Plain(torch.nn.Module):
     """A module of PyTorch, in a process that has Keras."""
 
