@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import torch
 
 from shoal.base.nested import mapped
 from shoal.errors import UserError
@@ -36,14 +35,14 @@ class _OfPyTorchError(UserError):
 def build(given: ToBuild) -> BuiltModel:
     """Build the model of a module, which may be any of PyTorch's; see Engine.build."""
     module, own = given.module, given.module.custom_model
-    if isinstance(own, type) and not issubclass(own, keras.Model):
+    if isinstance(own, type) and not issubclass(own, keras.layers.Layer):
         return build_module(given)
 
     @functools.wraps(own)
     def custom_model() -> Any:
         with tables_above(given.config.embedding_threshold):  # of PyTorch, if it is one
             model = own()
-        if isinstance(model, torch.nn.Module) and not isinstance(model, keras.layers.Layer):
+        if not isinstance(model, keras.layers.Layer):
             raise _OfPyTorchError(model)
         return model
 

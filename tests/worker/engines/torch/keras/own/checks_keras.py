@@ -148,6 +148,16 @@ def test_a_module_of_pytorch_is_trained_though_keras_is_there(make):
     assert chosen_engine().check_optimizer(module).default.spec.kind == "sgd"
 
 
+def test_what_is_no_model_is_refused():
+    for made, words in (
+        (lambda: 5, "returned int, not a torch.nn.Module"),
+        (lambda: layers.Dense(1), "returned Dense, not a keras.Model"),
+        (layers.Flatten, "returned Flatten, not a keras.Model"),
+    ):
+        with pytest.raises(UserError, match=words):
+            served(module_of(made, "mse"), IDS)
+
+
 def test_an_optimizer_of_keras_is_made_without_parameters():
     module = module_of(
         lambda: OfIds(lambda _, f: f["ids"]), "mse", lambda rate: keras.optimizers.SGD(rate)
