@@ -184,7 +184,8 @@ class TracedIds:
                     raise
                 except Exception as error:  # of any operation that cannot be traced
                     record.failed = error
-            return record.ids
+            ids: list[torch.Tensor] = record.ids
+            return ids
 
         given = list(sample), self._dense, self._witnesses
         with self._in_evaluation(), _untold():

@@ -197,7 +197,7 @@ class EagerSteps:
         with lookup_with(self._evaluating(inputs)), torch.no_grad():
             return float(self._loss_of(batch))
 
-    def _evaluating(self, inputs: Inputs) -> GivenVectors:
+    def _evaluating(self, inputs: Inputs) -> Any:
         self._assign(inputs.trainable, inputs.state)
         self._model.eval()
         return self._lookup([torch.from_numpy(each) for each in inputs.vectors], inputs)
@@ -235,7 +235,7 @@ _FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside")
 def _learns(loss: torch.Tensor) -> bool:
     """True if a loss has a gradient that is not zero by what it is computed with."""
     if loss.grad_fn is None:
-        return loss.requires_grad
+        return bool(loss.requires_grad)
     seen, waiting = {loss.grad_fn}, [loss.grad_fn]
     while waiting:
         step = waiting.pop()

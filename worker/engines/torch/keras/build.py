@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import torch
 
 from shoal.base.nested import mapped
 from shoal.errors import UserError
@@ -20,6 +19,9 @@ from shoal.worker.engines.torch.tensors import dtype_of
 from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model import supported
 from shoal.worker.model.built import BuiltModel, ToBuild
+
+OLDEST = (3, 15)
+"""The first version of Keras that the tests run with."""
 
 
 class _OfPyTorchError(UserError):
@@ -33,14 +35,14 @@ class _OfPyTorchError(UserError):
 def build(given: ToBuild) -> BuiltModel:
     """Build the model of a module, which may be any of PyTorch's; see Engine.build."""
     module, own = given.module, given.module.custom_model
-    if isinstance(own, type) and not issubclass(own, keras.Model):
+    if isinstance(own, type) and not issubclass(own, keras.layers.Layer):
         return build_module(given)
 
     @functools.wraps(own)
     def custom_model() -> Any:
         with tables_above(given.config.embedding_threshold):  # of PyTorch, if it is one
             model = own()
-        if isinstance(model, torch.nn.Module) and not isinstance(model, keras.layers.Layer):
+        if not isinstance(model, keras.layers.Layer):
             raise _OfPyTorchError(model)
         return model
 
@@ -64,6 +66,11 @@ def _refused(model: Any) -> str | None:
     """The reason why a model is not trained; None if it is."""
     if not isinstance(model, keras.Model):
         return None
+    if tuple(map(int, keras.__version__.split(".")[:2])) < OLDEST:
+        return (
+            f"returned a keras.Model of Keras {keras.__version__}, which trains on PyTorch from "
+            f"{'.'.join(map(str, OLDEST))} on: pip install --upgrade keras"
+        )
     for layer in all_layers(model):
         if isinstance(layer, keras.layers.TorchModuleWrapper):
             kind = type(layer.module).__name__

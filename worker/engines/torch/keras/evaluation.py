@@ -17,7 +17,8 @@ class KerasEvaluator(OpsEvaluator):
     """The metrics of one worker."""
 
     def _compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.no_grad()(function)
+        without: Callable[..., Any] = torch.no_grad()(function)
+        return without
 
     def _sample(self, nested_spec: Any) -> Any:
         return mapped(lambda spec: None if spec is None else sample_of(spec, 2), nested_spec)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import keras
@@ -61,8 +62,9 @@ class KerasIds(TracedIds):
     def _looking_up(self, lookup: Any) -> AbstractContextManager[None]:
         return lookup_with(lookup)
 
-    def _in_evaluation(self) -> AbstractContextManager[None]:
-        return nullcontext()  # each call tells
+    @contextmanager
+    def _in_evaluation(self) -> Iterator[None]:
+        yield  # each call tells
 
     def _called(self, features: Any) -> Any:
         return self._model(taken_features(self._model, features), training=False)

@@ -13,7 +13,7 @@ from keras import layers, ops
 
 from shoal.errors import UserError
 from shoal.layers import Embedding
-from shoal.worker.engines import chosen_engine, framework
+from shoal.worker.engines import chosen_engine, engine_name, framework
 from shoal.worker.input.spec import ArraySpec
 from shoal.worker.outputs.export_tables import ExportedTable
 from tests.worker.engines.keras_ops.models import (
@@ -312,3 +312,24 @@ def test_batches_of_several_sizes_agree_with_one():
     ]
     mean = sum(each.dense[0] for each in halves) / 2
     np.testing.assert_allclose(whole, mean, rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_of_several_steps_are_clipped_as_one():
+    config = CONFIG.__class__(**{**CONFIG.__dict__, "accumulate": 2})
+    module = module_of(
+        lambda: OfIds(lambda _, f: f["ids"]),
+        "mse",
+        lambda: keras.optimizers.SGD(0.5, global_clipnorm=0.01),
+    )
+    model = served(module, IDS, config=config)
+    labels = np.array([[3.0], [-5.0]], "f")
+    pushes = [
+        model.compute(model.prepare(batch({"ids": LARGE[place:]}, labels[place:])), 0)[1]
+        for place in range(2)
+    ]
+    norms = [np.linalg.norm(each.dense[0]) for each in pushes]
+    assert min(norms) > 0.1
+    whole = model.average(pushes)
+    parts = [whole.dense[0], *(gradient for _, gradient in whole.tables.values())]
+    norm = np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in parts))
+    np.testing.assert_allclose(norm, 0.01, rtol=1e-5)

@@ -15,6 +15,11 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def by_torch():
+    """TensorFlow computes in this process, and PyTorch in the other one."""
+
+
 @pytest.fixture(scope="module")
 def steps(tmp_path_factory):
     return checked("torch", Path(__file__).with_name("own"), tmp_path_factory.mktemp("torch"))

@@ -113,6 +113,12 @@ def test_a_module_of_pytorch_within_is_refused():
         served(module_of(Mixed, "mse"), {"x": SPEC["x"]})
 
 
+def test_an_older_keras_is_refused(monkeypatch):
+    monkeypatch.setattr(keras, "__version__", "3.14.2")
+    with pytest.raises(UserError, match=r"of Keras 3.14.2, which trains on PyTorch from 3.15 on"):
+        of_ids(lambda _, f: f["ids"])
+
+
 class Plain(torch.nn.Module):
     """A module of PyTorch, in a process that has Keras."""
 
@@ -140,6 +146,16 @@ def test_a_module_of_pytorch_is_trained_though_keras_is_there(make):
     loss, _ = model.compute(model.prepare(batch({"ids": LARGE})), 0)
     assert np.isfinite(loss)
     assert chosen_engine().check_optimizer(module).default.spec.kind == "sgd"
+
+
+def test_what_is_no_model_is_refused():
+    for made, words in (
+        (lambda: 5, "returned int, not a torch.nn.Module"),
+        (lambda: layers.Dense(1), "returned Dense, not a keras.Model"),
+        (layers.Flatten, "returned Flatten, not a keras.Model"),
+    ):
+        with pytest.raises(UserError, match=words):
+            served(module_of(made, "mse"), IDS)
 
 
 def test_an_optimizer_of_keras_is_made_without_parameters():
