@@ -16,7 +16,7 @@ class JaxExporter(OpsExporter):
     """See the Protocol."""
 
     framework = "JAX"
-    saved_models = saved_models
+    makes_saved = saved_models
 
     def predictions(
         self, folder: Path, written: Mapping[str, str | None], features: Any

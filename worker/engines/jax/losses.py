@@ -16,8 +16,8 @@ class Losses(OpsLosses):
     squeeze = "jnp.squeeze"
     shape_errors = (ValueError, TypeError)
 
-    def _of_shapes(self, error: Exception) -> bool:
-        return looked_at(error, "") is None and super()._of_shapes(error)
+    def _is_of_shapes(self, error: Exception) -> bool:
+        return looked_at(error, "") is None and super()._is_of_shapes(error)
 
     def _pairs_all(
         self, function: Callable[[Any, Any], Any], labels: Any, predictions: Any

@@ -35,11 +35,17 @@ def spec_of_input(tensor: Any, framework: str) -> ArraySpec:
     return ArraySpec(tuple(tensor.shape), np.dtype(dtype))
 
 
+def as_raised(file: str) -> AbstractContextManager[Any]:
+    """Raise errors of a framework in a file's code as they are."""
+    del file
+    return nullcontext()
+
+
 def build_checked(
     given: ToBuild,
     framework: str,
     refused: Callable[[Any], str | None],
-    told: Callable[[str], AbstractContextManager[None]] = nullcontext,
+    told: Callable[[str], AbstractContextManager[Any]] = as_raised,
 ) -> BuiltModel:
     """Build the model of a module; see Engine.build.
 

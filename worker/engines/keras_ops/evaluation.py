@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -15,6 +15,7 @@ from shoal.worker.attribution import attributing
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines.engine import StepInputs
+from shoal.worker.engines.keras_ops.build import as_raised
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.evaluation import keeps_records
 from shoal.worker.model.keras_evaluation import KerasEvaluation
@@ -55,7 +56,7 @@ class OpsEvaluator(KerasEvaluation):
     """
 
     function_metric = FunctionMetric
-    told: Callable[[str], AbstractContextManager[None]] = staticmethod(nullcontext)
+    told: Callable[[str], AbstractContextManager[Any]] = staticmethod(as_raised)
 
     def __init__(self, model: ServedModel, module: UserModule) -> None:
         """Raises UserError if eval_metrics_fn() gives no metrics."""

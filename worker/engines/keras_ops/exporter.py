@@ -41,18 +41,18 @@ class NoSavedModels:
 class OpsExporter(KerasExporter):
     """See the Protocol.
 
-    framework: that computes the model, in words. saved_models: what makes a SavedModel; None if
+    framework: that computes the model, in words. makes_saved: what makes a SavedModel; None if
     nothing does.
     """
 
     framework: str
-    saved_models: SavedModels | None = None
+    makes_saved: SavedModels | None = None
 
     def __init__(self, model: ServedModel, kinds: Set[str]) -> None:
         """kinds: as of KerasExporter; auto is model.keras, or nothing where there can be none."""
         self._auto = "auto" in kinds
         chosen = (kinds - {"auto"}) | {KERAS} if self._auto else kinds
-        super().__init__(model, chosen, self.saved_models or NoSavedModels(self.framework))
+        super().__init__(model, chosen, self.makes_saved or NoSavedModels(self.framework))
 
     def write(
         self, tables: Mapping[str, ExportedTable], folder: Path

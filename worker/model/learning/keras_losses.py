@@ -38,7 +38,7 @@ class KerasLosses(DeclaredLosses):
     squeeze: str
     shape_errors: tuple[type[Exception], ...]
 
-    def _of_shapes(self, error: Exception) -> bool:
+    def _is_of_shapes(self, error: Exception) -> bool:
         """True if an error of a loss is about shapes."""
         return bool(OF_SHAPES.search(str(error)))
 
@@ -172,7 +172,7 @@ class KerasLosses(DeclaredLosses):
             try:
                 return function(labels, predictions, weights)
             except self.shape_errors as error:
-                if not self._of_shapes(error):
+                if not self._is_of_shapes(error):
                     raise
                 if (hint := hint_of(labels, predictions)) is None:
                     raise
