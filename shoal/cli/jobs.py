@@ -219,7 +219,7 @@ def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None
 @click.argument("what", type=click.Choice(["hold", "release"]))
 @click.argument("job")
 def publish(what: str, job: str, namespace: str) -> None:
-    """Have a running job publish nothing (hold), or again (release). JOB is a folder or a name."""
+    """Hold what a running job publishes, or release it. JOB is a folder or a name."""
     asked = found(job, namespace)
     from shoal.client.ask import asking
 

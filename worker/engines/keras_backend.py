@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class KerasBackend(Protocol):
-    """What an engine has for the models of Keras that it computes, and for no others."""
+    """The parts of an engine for models of Keras, which it has for no others."""
 
     def ids(self, model: Any, features_spec: Any, refusals: Refusals, file: str) -> Ids:
         """The ids of a model, not found yet. file: of the user's, for messages."""

@@ -2,8 +2,8 @@
 
     python -m shoal.worker.inspect.saved_model --config job.json --given FILE --folder FOLDER
 
-Owns the process, which the exporter of the other engine starts (engines/jax/saved_models.py). The
-model is built as a worker of TensorFlow builds it.
+Owns the process, which the exporter of the other engine starts
+(engines/jax/outputs/saved_models.py). The model is built as a worker of TensorFlow builds it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def scale(job: RunningJob, workers: int | None, servers: int | None = None) -> N
 
 
 def hold_publishing(job: RunningJob, *, held: bool) -> None:
-    """Have a running job publish nothing from now on, or again."""
+    """Hold what a running job publishes, or release it."""
     with job.master() as master:
         _call(master, methods.HOLD_PUBLISHING, pb.HoldPublishingRequest(held=held))
 

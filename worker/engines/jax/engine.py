@@ -17,7 +17,7 @@ from shoal.worker.engines.engine import Engine
 from shoal.worker.engines.jax.build import build
 from shoal.worker.engines.jax.by_values import looked_at
 from shoal.worker.engines.jax.evaluation import Evaluator
-from shoal.worker.engines.jax.exporter import JaxExporter
+from shoal.worker.engines.jax.outputs.exporter import JaxExporter
 from shoal.worker.engines.jax.pipeline import Pipeline
 from shoal.worker.engines.jax.steps import CompiledSteps
 from shoal.worker.engines.keras_ops.build import NO_LAYOUTS

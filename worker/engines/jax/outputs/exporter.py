@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.nested import leaves
-from shoal.worker.engines.jax import saved_models
 from shoal.worker.engines.jax.arrays import beyond
+from shoal.worker.engines.jax.outputs import saved_models
 from shoal.worker.engines.keras_ops.exporter import OpsExporter
 
 
