@@ -9,13 +9,16 @@ Owns the process, which the exporter of the other engine starts
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
 import click
 
 from shoal.config.job import JobConfig
+from shoal.errors import EXIT_JOB_FAILED
 from shoal.worker.engines import check_backend, chosen_engine
 from shoal.worker.inspect.check import telling_errors
 
@@ -47,12 +50,24 @@ def save(config: JobConfig, given: Path, folder: Path) -> dict[str, dict[str, st
     return names
 
 
+def end_with_parent() -> None:
+    """Have this process end when its parent does, which holds the other end of standard input."""
+
+    def wait() -> None:
+        while os.read(0, 1):  # by no reader of Python's, which a thread may not hold at the end
+            pass
+        os._exit(EXIT_JOB_FAILED)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 @click.command()
 @click.option("--config", required=True, help="A job.json.")
 @click.option("--given", required=True, help="File with tables and dense values.")
 @click.option("--folder", required=True, help="Of the SavedModel.")
 def main(config: str, given: str, folder: str) -> None:
     """Print the names of vectors as JSON; exit 2 if there is no SavedModel, and 1 by a disk."""
+    end_with_parent()
     with telling_errors("export", config) as job:
         names = save(job, Path(given), Path(folder))
     click.echo(json.dumps(names))

@@ -30,8 +30,8 @@ def save(
 ) -> dict[str, dict[str, str]]:
     """See SavedModels.
 
-    Raises UserError if TensorFlow is not installed, or cannot have the model; UserCodeError if the
-    module raises there; OSError if the other process fails otherwise.
+    Raises UserError if TensorFlow is not installed, cannot have the model, or crashes;
+    UserCodeError if the module raises there; OSError for a disk that fails.
     """
     variables = [*model.trainable.variables, *model.state.variables]
     dense = {each.path: np.asarray(each, np.float32) for each in variables}
@@ -42,26 +42,39 @@ def save(
         path.write_text(config.to_json())
         with given.open("wb") as file:
             pickle.dump((dict(tables), dense), file, pickle.HIGHEST_PROTOCOL)
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "shoal.worker.inspect.saved_model"),
-                *("--config", path, "--given", given, "--folder", folder),
-            ],
-            env={name: value for name, value in os.environ.items() if name != VARIABLE},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = _run("--config", path, "--given", given, "--folder", folder)
     if done.returncode == 0:
         names: dict[str, dict[str, str]] = json.loads(done.stdout.splitlines()[-1])
         return names
-    told = f"\n{done.stderr}".rpartition("\nError: ")[2] or f"it ended with code {done.returncode}"
-    text, _, lines = told.partition("\n")
+    _, told, text = f"\n{done.stderr}".rpartition("\nError: ")
+    if not told:
+        raise UserError(
+            f"the process of TensorFlow that makes it ended with code {done.returncode}: "
+            f"{done.stderr[-1000:]}"
+        )
+    text, _, lines = text.partition("\n")
     if done.returncode != EXIT_USER_ERROR:
         raise OSError(f"the process of TensorFlow that makes the SavedModel: {text}")
     message = f"a process of TensorFlow makes it, which says: {text}"
     # With lines, the user's code raised: they name it as a traceback does.
     raise UserCodeError(message, lines) if lines.strip() else UserError(message)
+
+
+def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the other process to its end, which comes with that of this one at the latest."""
+    read, held = os.pipe()
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "shoal.worker.inspect.saved_model", *arguments],
+            stdin=read,
+            env={name: value for name, value in os.environ.items() if name != VARIABLE},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(read)
+        os.close(held)
 
 
 def predict_saved(folder: Path, model: ServedModel, features: Any) -> Any:
