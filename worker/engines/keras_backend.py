@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class KerasBackend(Protocol):
-    """The parts of an engine for models of Keras, which it has for no others."""
+    """The part of an engine that is for models of Keras alone."""
 
     def ids(self, model: Any, features_spec: Any, refusals: Refusals, file: str) -> Ids:
         """The ids of a model, not found yet. file: of the user's, for messages."""

@@ -229,3 +229,19 @@ def test_layouts_and_forms_of_pytorch_are_refused():
     model = of_ids(lambda _, f: f["ids"])
     with pytest.raises(UserError, match="--export pt2: a model of Keras has no such form"):
         chosen_engine().exporter(model, frozenset({"pt2"}))
+
+
+def test_an_export_predicts_as_the_model_does(tmp_path):
+    def build():
+        x = keras.Input((4,), name="x")
+        return keras.Model({"x": x}, layers.Dense(1)(x))
+
+    model = served(module_of(build, "mse"), {"x": SPEC["x"]})
+    exporter = chosen_engine().exporter(model, frozenset({"auto"}))
+    written, _ = exporter.write({}, tmp_path)
+    given = arrays({"x": np.random.default_rng(0).normal(size=(5, 4)).astype("f")})
+    model.pull_dense()
+    model.model.save(tmp_path / written["keras"])
+    ((name, found),) = exporter.predictions(tmp_path, written, given)
+    assert name == "model.keras"
+    np.testing.assert_allclose(found, model.predict_batch(given), rtol=1e-6)
