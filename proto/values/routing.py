@@ -106,8 +106,8 @@ def slice_of(size: int, server: int, servers: int) -> slice:
 def slice_offsets(size: int, servers: int, count: int) -> npt.NDArray[np.int64]:
     """The beginnings of the slices of `count` servers, and the end, int64 [count + 1].
 
-    Slices of a flat vector of `size` that the first `servers` have, as `slice_of` cuts it. The array
-    is not to be written to: other calls get the same one.
+    Slices of a flat vector of `size` that the first `servers` have, as `slice_of` cuts it. Not
+    to be written to: other calls get the same array.
     """
     offsets = np.minimum(np.arange(count + 1), servers) * size // servers
     offsets.flags.writeable = False
