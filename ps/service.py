@@ -211,13 +211,12 @@ class ParameterServer:
 
     def push(self, frame: bytes | memoryview) -> bytes:
         """Apply a push once, or hold it for the update that is to name it."""
+        if self._synchronous:
+            frame = kept(memoryview(frame))  # it is held beyond the call
         # One that came here for its size, or with TLS.
-        if (answer := self.answerer.push(frame)) is not None:
+        elif (answer := self.answerer.push(frame)) is not None:
             return answer
         unpacked = unpack(frame)
-        if unpacked.request.hold:
-            frame = kept(memoryview(frame))  # beyond the call
-            unpacked = unpack(frame)
         request, gradients = unpacked.request, unpacked.gradients
         self.registration.workers.require(request.identity)
         model = self.model

@@ -433,7 +433,7 @@ class ServerWork:
                 # A server is away, and will be started again, or the job ends.
                 if self._ending.wait(AGAIN_SECONDS):
                     return
-            self._job.apply(events.UpdateApplied(update.number, version))
+            self._job.note(events.UpdateApplied(update.number, version))
         except Exception as error:
             logger.exception("update %d failed", update.number)
             message = f"update {update.number} failed: {error}"

@@ -193,10 +193,10 @@ def race(connect, cluster, server_group, served):
         thread.start()
         running.append((ending, thread))
         master = connect(f"127.0.0.1:{port}")
+        groups = [server_group(made, worker=i, whole_updates=True) for i in range(2)]
         workers = [
             kind(
-                served(group=server_group(made, worker=i, whole_updates=True), worker=i),
-                *(master, i, 0),
+                *(served(group=groups[i], worker=i), master, i, 0),
                 *(Progress(), GivenTasks()),
             )
             for i, kind in enumerate((Slow, SynchronousTraining))
