@@ -19,7 +19,7 @@ from shoal.worker.engines.jax.arrays import in_step, sample
 from shoal.worker.engines.jax.losses import of_one_rank
 from shoal.worker.engines.jax.pairs import pairs_all
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.evaluation import LOSS, Evaluation, keeps_records
+from shoal.worker.model.evaluation import LOSS, Evaluation, by_features
 from shoal.worker.model.model import ServedModel
 
 
@@ -69,7 +69,7 @@ class Evaluator(Evaluation):
         self._losses: list[Any] = [self._loss]
         self._losses += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
         super().__init__(module, self._losses)
-        self._computed = [each for each in self._metrics if not keeps_records(each)]
+        self._computed = [each for each in self._metrics if not by_features(each)]
         self._update: Any = jax.jit(self._updated)
         self._checked_functions = False
         # Keras's own have additive states. Of the user's it is seen at the first batch.

@@ -8,7 +8,6 @@ import keras
 import tensorflow as tf
 
 from shoal.errors import UserError
-from shoal.model_metrics import GroupAUC
 from shoal.worker.attribution import attributing
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule, user_code
@@ -18,7 +17,7 @@ from shoal.worker.engines.tensorflow.model.broadcasting import pairs_all
 from shoal.worker.engines.tensorflow.model.conversion import converted
 from shoal.worker.engines.tensorflow.model.losses import of_one_rank
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.evaluation import LOSS, Evaluation
+from shoal.worker.model.evaluation import LOSS, Evaluation, by_features
 from shoal.worker.model.model import ServedModel
 
 
@@ -95,7 +94,7 @@ class Evaluator(Evaluation):
             with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
                 if metric in self._losses:
                     metric.update_state(labels, predictions, *weights)
-                elif not isinstance(metric, GroupAUC):
+                elif not by_features(metric):
                     self._update_one(metric, labels, predictions)
         self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
@@ -140,7 +139,7 @@ class Evaluator(Evaluation):
 
     def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
         """Make the states by tracing the update, unless all are made."""
-        if all(each.variables or isinstance(each, GroupAUC) for each in self._metrics):
+        if all(each.variables or by_features(each) for each in self._metrics):
             return
         predictions_spec = self._model.predictions_spec()
         with user_code(f"the metrics of {self._module.path.name}"):
