@@ -82,7 +82,9 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "metrics": last,
         "evaluations": [_evaluation(result) for result in results],
         "first_evaluation": first and _evaluation(first),
-        "slices": [_slice(each) for each in job.work.evaluations.slices],
+        "slices": [
+            _slice(each) for each in (job.work.evaluations if results else job.work.first).slices
+        ],
         "held_back": (
             unmet(job.config.publish_if, last, first.metrics if first else None)
             if phases.phase.complete
