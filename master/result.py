@@ -12,6 +12,7 @@ from shoal.config.conditions import unmet
 from shoal.master.job.job import Job
 from shoal.master.job.view.status import age, diagnosis, staleness, tables
 from shoal.master.work.evaluation.evaluation import EvaluationResult
+from shoal.proto import shoal_pb2 as pb
 
 
 def _numbers(metrics: dict[str, float]) -> dict[str, float | None]:
@@ -21,6 +22,12 @@ def _numbers(metrics: dict[str, float]) -> dict[str, float | None]:
 
 def _evaluation(result: EvaluationResult) -> dict[str, Any]:
     return dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)}
+
+
+def _slice(of: pb.SliceMetrics) -> dict[str, Any]:
+    numbers = {name: getattr(of, name) for name in ("auc", "log_loss", "calibration", "label_mean")}
+    told = {name: getattr(of, name) for name in ("metric", "feature", "value", "records")}
+    return told | _numbers(numbers)
 
 
 def _installed(*distributions: str) -> str | None:
@@ -75,6 +82,9 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "metrics": last,
         "evaluations": [_evaluation(result) for result in results],
         "first_evaluation": first and _evaluation(first),
+        "slices": [
+            _slice(each) for each in (job.work.evaluations if results else job.work.first).slices
+        ],
         "held_back": (
             unmet(job.config.publish_if, last, first.metrics if first else None)
             if phases.phase.complete

@@ -1578,14 +1578,28 @@ class GetIndexReply(_message.Message):
     def __init__(self, known: bool = ..., source: _Optional[_Union[Source, _Mapping]] = ...) -> None: ...
 
 class MetricState(_message.Message):
-    __slots__ = ("name", "variables", "appended")
+    __slots__ = ("name", "variables", "appended", "rows")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     name: str
     variables: _containers.RepeatedCompositeFieldContainer[DoubleArray]
     appended: bool
-    def __init__(self, name: _Optional[str] = ..., variables: _Optional[_Iterable[_Union[DoubleArray, _Mapping]]] = ..., appended: bool = ...) -> None: ...
+    rows: KeyedRows
+    def __init__(self, name: _Optional[str] = ..., variables: _Optional[_Iterable[_Union[DoubleArray, _Mapping]]] = ..., appended: bool = ..., rows: _Optional[_Union[KeyedRows, _Mapping]] = ...) -> None: ...
+
+class KeyedRows(_message.Message):
+    __slots__ = ("keys", "width", "positions", "values")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    width: int
+    positions: bytes
+    values: bytes
+    def __init__(self, keys: _Optional[_Iterable[str]] = ..., width: _Optional[int] = ..., positions: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class DoubleArray(_message.Message):
     __slots__ = ("shape", "values")
@@ -1654,7 +1668,7 @@ class ReportTaskRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ..., acknowledged: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., held: _Optional[int] = ...) -> None: ...
 
 class Metrics(_message.Message):
-    __slots__ = ("values",)
+    __slots__ = ("values", "slices")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1663,8 +1677,30 @@ class Metrics(_message.Message):
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    SLICES_FIELD_NUMBER: _ClassVar[int]
     values: _containers.ScalarMap[str, float]
-    def __init__(self, values: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    slices: _containers.RepeatedCompositeFieldContainer[SliceMetrics]
+    def __init__(self, values: _Optional[_Mapping[str, float]] = ..., slices: _Optional[_Iterable[_Union[SliceMetrics, _Mapping]]] = ...) -> None: ...
+
+class SliceMetrics(_message.Message):
+    __slots__ = ("metric", "feature", "value", "records", "auc", "log_loss", "calibration", "label_mean")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    AUC_FIELD_NUMBER: _ClassVar[int]
+    LOG_LOSS_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_FIELD_NUMBER: _ClassVar[int]
+    LABEL_MEAN_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    feature: str
+    value: str
+    records: int
+    auc: float
+    log_loss: float
+    calibration: float
+    label_mean: float
+    def __init__(self, metric: _Optional[str] = ..., feature: _Optional[str] = ..., value: _Optional[str] = ..., records: _Optional[int] = ..., auc: _Optional[float] = ..., log_loss: _Optional[float] = ..., calibration: _Optional[float] = ..., label_mean: _Optional[float] = ...) -> None: ...
 
 class ReportTaskReply(_message.Message):
     __slots__ = ("next", "journal")

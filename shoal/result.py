@@ -51,6 +51,8 @@ class JobResult:
     evaluations: all of them, {version, epoch, metrics, records, loss}.
     first_evaluation: one more, of the earlier model on the new training records, before it was
         trained on them (--evaluate-first); None if there was none.
+    slices: of the last evaluation, the worst first: {metric, feature, value, records, auc,
+        log_loss, calibration, label_mean}, of shoal.metrics.Slices.
     held_back: why --publish-if kept the link from this job, a sentence each.
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
@@ -71,6 +73,7 @@ class JobResult:
     metrics: dict[str, float | None] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     first_evaluation: dict[str, Any] | None = None
+    slices: list[dict[str, Any]] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
     ledger: dict[str, int] = field(default_factory=dict)
     bad_records: list[dict[str, Any]] = field(default_factory=list)

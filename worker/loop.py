@@ -260,6 +260,8 @@ class Worker:
             self._model.check_features(spec, self._data.feed(modes.EVALUATION))
         if config.command == "train" and (config.validation_data or config.evaluates_first):
             evaluator = self._evaluator_ready()
+            first = self._data.evaluated("" if config.validation_data else DATA[modes.TRAINING])
+            evaluator.check_features(first.features_spec)
             if config.publish_if:
                 check_metrics(config.publish_if, evaluator.result_names())
         report.data.CopyFrom(self._data.description())
@@ -306,6 +308,7 @@ class Worker:
         metrics = self._evaluator_ready().finish(task.states)
         for name, value in metrics.items():
             report.metrics.values[name] = value
+        report.metrics.slices.extend(self._evaluator_ready().slices())
         if task.data != DATA[modes.TRAINING]:  # which says nothing of this job's training
             self._model.callbacks.evaluated(self._model.model, metrics)
         faults.point("metrics-computed")

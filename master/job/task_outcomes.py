@@ -60,8 +60,8 @@ class TaskOutcomes:
                     self._phases.give_up(Failure.internal(str(error)), now)
                 except UserError as error:
                     self._phases.give_up(Failure.of_user(str(error)), now)
-            case outcomes.MetricsComputed(metrics, stop):
-                self._evaluated(task, metrics, stop, now)
+            case outcomes.MetricsComputed():
+                self._evaluated(task, outcome, now)
             case outcomes.Done(stop):
                 self._ended(task, outcomes.Trained(task.records, task.records), now)
                 work.complete(task)
@@ -79,19 +79,21 @@ class TaskOutcomes:
                     self._phases.fail(failure, now)
         self._phases.advance(now)
 
-    def _evaluated(self, task: Task, metrics: dict[str, float], stop: str, now: float) -> None:
-        """A round has its numbers. stop: as of MetricsComputed."""
-        work = self._work
+    def _evaluated(self, task: Task, outcome: outcomes.MetricsComputed, now: float) -> None:
+        """A round has its numbers."""
+        work, metrics = self._work, outcome.metrics
         rounds, first = work.rounds_of(task), work.rounds_of(task) is work.first
         loss = None if first else self._record.loss.taken()
-        result = rounds.metrics_in(task, metrics, self._phases.version, work.epoch, loss)
+        result = rounds.metrics_in(
+            task, metrics, self._phases.version, work.epoch, loss, outcome.slices
+        )
         numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
         if first:  # of a model that this job has not trained
             text = f"the earlier model on the {result.records:,} new records: {numbers}"
             self._record.note(now, text)
             return
         logger.info("evaluation at version %d: %s", result.version, numbers)
-        self._stop_training(stop, result.version, now)
+        self._stop_training(outcome.stop, result.version, now)
         self._follow_rules(now)
 
     def task_failed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,10 +139,12 @@ def _below(quantiles: Floats, edges: Floats) -> Floats:
     return found
 
 
-def _psi(now: Floats, before: Floats) -> Floats:
-    """The population stability index of shares, as the terms of its sum."""
-    now, before = np.maximum(now, LEAST_SHARE), np.maximum(before, LEAST_SHARE)
-    terms: Floats = (now - before) * np.log(now / before)
+def _psi(shares: Sequence[Floats], now: Statistics, before: Statistics) -> Floats:
+    """The population stability index of shares, today's and the earlier ones, by its terms."""
+    # A part that has nothing may have nothing by chance: half a record.
+    least = max(LEAST_SHARE, 0.5 / min(now["values"], before["values"]))
+    is_now, was = (np.maximum(each, least) for each in shares)
+    terms: Floats = (is_now - was) * np.log(is_now / was)
     return terms
 
 
@@ -198,7 +200,7 @@ def frequent(now: Statistics, before: Statistics) -> Told:
         for each, column in ((words, now), (were, before))
     ]
     rests = [np.append(each, max(1 - each.sum(), 0.0)) for each in shares]
-    terms = _psi(rests[0], rests[1])
+    terms = _psi(rests, now, before)
     value, far = float(terms.sum()), int(terms.argmax())
     name = repr(top[far]) if far < len(top) else "the rest of its values"
     if top:
@@ -254,7 +256,7 @@ def distribution(now: Statistics, before: Statistics) -> Told:
     shares = [
         np.diff(np.concatenate([[0.0], _below(each, edges), [1.0]])) for each in (quantiles, were)
     ]
-    value = float(_psi(shares[0], shares[1]).sum())
+    value = float(_psi(shares, now, before).sum())
     middle, was = quantile_at(now["quantiles"], 0.5), quantile_at(before["quantiles"], 0.5)
     sentence = f"its numbers are distributed otherwise (PSI {value:.2f}): its median is "
     sentence += f"{middle:.6g}, and was {was:.6g}"

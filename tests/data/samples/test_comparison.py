@@ -222,6 +222,31 @@ def test_times_of_any_type_follow_those_of_the_day_before(kind, tmp_path):
         )
 
 
+def test_few_records_differ_by_chance(tmp_path):
+    """Of one distribution, PSI alone is often above the limit."""
+    for seed in range(40):
+        days = [table(70, seed), table(70, seed + 1000)]
+        assert said(found(*days, tmp_path)) == "", seed
+
+
+def test_numbers_that_name_records_may_go_on_counting(tmp_path):
+    before, now = (table(seed=i, order=range(1000 * i, 1000 * (i + 1))) for i in range(2))
+    assert said(found(now, before, tmp_path)) == ""
+    twice = table(seed=3, order=[each // 2 for each in range(1000)])
+    assert "column 'order'" in said(found(twice, before, tmp_path))
+
+
+def test_a_scale_is_one_of_small_and_large_numbers_alike(tmp_path):
+    draw = np.random.default_rng(1)
+    before, now = (table(seed=i, price=np.exp(draw.normal(3, 0.2, 1000))) for i in range(2))
+    prices = now["price"].to_numpy()
+    some = put(now, "price", np.where(prices > np.quantile(prices, 0.35), prices * 3, prices))
+    assert said(found(some, before, tmp_path, "psi<=99,outside<=1")) == ""
+    every = put(now, "price", prices * 3)
+    told = said(found(every, before, tmp_path, "psi<=99,outside<=1"))
+    assert "column 'price': its numbers are 3" in told
+
+
 def test_a_new_column_is_noted_and_stops_nothing(tmp_path):
     before = table(word=["a", "b"] * 500)
     more = found(table(word=["a", "b"] * 500, new=range(1000), seed=3), before, tmp_path)

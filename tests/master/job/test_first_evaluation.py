@@ -53,7 +53,8 @@ def test_no_rule_sees_it_and_the_result_has_it_by_its_name():
     while not job.ended:
         task = take(job, w(0))
         kinds.append((pb.TaskKind.Name(task.kind), task.data))
-        outcome = MetricsComputed({"m": 0.9 if task.data == "training" else 0.8})
+        of = pb.SliceMetrics(feature=task.data, auc=float("nan"))
+        outcome = MetricsComputed({"m": 0.9 if task.data == "training" else 0.8}, slices=(of,))
         if task.kind == pb.FINISH_EVALUATION:
             job.on(TaskReported(w(0), 0, task.id, outcome, 0), 1.0)
         else:
@@ -71,6 +72,20 @@ def test_no_rule_sees_it_and_the_result_has_it_by_its_name():
     assert [each["metrics"] for each in result["evaluations"]] == [{"m": 0.8}]
     assert result["first_evaluation"]["metrics"] == {"m": 0.9}
     assert result["metrics"] == {"m": 0.8}
+    assert [(each["feature"], each["auc"]) for each in result["slices"]] == [("validation", None)]
+
+
+def test_slices_are_those_of_the_earlier_model_where_nothing_else_is_evaluated():
+    job = start(validation_data="")
+    while not job.work.first.results:
+        task = take(job, w(0))
+        if task.kind == pb.FINISH_EVALUATION:
+            of = (pb.SliceMetrics(feature="f", auc=0.5),)
+            job.on(TaskReported(w(0), 0, task.id, MetricsComputed({}, slices=of), 0), 1.0)
+        else:
+            work(job, task)
+    (told,) = result_of(job, 2.0)["slices"]
+    assert (told["feature"], told["auc"]) == ("f", 0.5)
 
 
 @pytest.mark.parametrize("max_steps", [0, 3])

@@ -37,8 +37,9 @@ from shoal.master.journal.reading import read, read_segments
 from shoal.master.journal.records import Header
 from shoal.master.journal.segments import Segment
 from shoal.master.work.ids import Start
-from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed
 from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
 from tests.master.random_jobs import RandomJob, differences, plain, state
 from tests.master.strategies import config, exited, finish_next, register, take, w
@@ -106,6 +107,7 @@ def test_values_survive_their_text():
         exited(w(1), 2),
         DataDescribed((Source("a", 3, ((1, 3),)),)),
         {"auc": float("inf")},
+        MetricsComputed({"m": 0.5}, slices=(pb.SliceMetrics(feature="f", value="v", auc=0.5),)),
         (None, 1.5),
     ]
     for value in values:

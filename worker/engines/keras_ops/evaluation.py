@@ -17,7 +17,7 @@ from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.keras_ops.build import as_raised
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.evaluation import keeps_records
+from shoal.worker.model.evaluation import by_features
 from shoal.worker.model.keras_evaluation import KerasEvaluation
 from shoal.worker.model.model import ServedModel
 
@@ -61,7 +61,7 @@ class OpsEvaluator(KerasEvaluation):
     def __init__(self, model: ServedModel, module: UserModule) -> None:
         """Raises UserError if eval_metrics_fn() gives no metrics."""
         super().__init__(model, module)
-        self._computed = [each for each in self._metrics if not keeps_records(each)]
+        self._computed = [each for each in self._metrics if not by_features(each)]
         self._update = self._compiled(self._updated)
         self._checked_functions = False
 

@@ -20,7 +20,7 @@ from shoal.worker.engines.torch.learning.losses import LossOfStep, of_one_rank
 from shoal.worker.engines.torch.library_metrics import LibraryMetric
 from shoal.worker.engines.torch.steps import EagerSteps
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.evaluation import LOSS, Evaluation, keeps_records
+from shoal.worker.model.evaluation import LOSS, Evaluation, by_features
 from shoal.worker.model.model import ServedModel
 
 
@@ -96,7 +96,7 @@ class Evaluator(Evaluation):
                 if metric in self._losses:
                     if not (self._of_step and metric is self._loss):
                         metric.update_state(batch.labels, predictions, *weights, size=size)
-                elif not keeps_records(metric):
+                elif not by_features(metric):
                     self._update_one(metric, batch.labels, predictions)
             with attributing(None):
                 self._update_groups(batch, predictions)

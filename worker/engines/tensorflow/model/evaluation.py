@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from shoal.model_metrics import GroupAUC
 from shoal.worker.attribution import attributing
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule, user_code
@@ -16,6 +15,7 @@ from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.tensorflow.model.broadcasting import pairs_all
 from shoal.worker.engines.tensorflow.model.conversion import converted
 from shoal.worker.input.batch import Batch
+from shoal.worker.model.evaluation import by_features
 from shoal.worker.model.keras_evaluation import KerasEvaluation, is_known
 from shoal.worker.model.model import ServedModel
 
@@ -82,7 +82,7 @@ class Evaluator(KerasEvaluation):
             with user_code(f"metric {metric.name!r} of {self._module.path.name}"):
                 if metric in self._losses:
                     metric.update_state(labels, predictions, *weights)
-                elif not isinstance(metric, GroupAUC):
+                elif not by_features(metric):
                     self._update_one(metric, labels, predictions)
         self._loss.add_to_each(of_layers, predictions)  # as Keras's evaluate() does
 
@@ -92,7 +92,7 @@ class Evaluator(KerasEvaluation):
 
     def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
         """Make the states by tracing the update, unless all are made."""
-        if all(each.variables or isinstance(each, GroupAUC) for each in self._metrics):
+        if all(each.variables or by_features(each) for each in self._metrics):
             return
         predictions_spec = self._model.predictions_spec()
         with user_code(f"the metrics of {self._module.path.name}"):
