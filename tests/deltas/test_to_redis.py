@@ -116,6 +116,12 @@ def test_redis_has_the_rows_the_number_and_nothing_else(history, server):
     assert found == history.rows
     assert others == OWN | {"t:users:1", "other:a:1"}
     assert server.client.get("t:delta") == b"4"
+    history.sweep(40)  # removed, and set again by the same delta
+    history.push()
+    history.lose()  # some slots whole, the others not
+    history.publish()
+    written(history, server)
+    assert server.rows() == (history.rows, others)
     more(history, 2, base=True)
     written(history, server)
     assert server.rows() == (history.rows, others)
@@ -146,6 +152,8 @@ def test_tables_of_the_model_before_go_with_a_base(history, server):
 def test_a_prefix_with_the_signs_of_patterns_is_taken_as_it_is(history, server):
     server.client.set("xyz:a:5", "of somebody else")
     rows = RedisRows(server.url("x[y]*:"))
+    follow_into(history.root.location, rows, 1)
+    history.lose()
     more(history, base=True)
     follow_into(history.root.location, rows, 2)
     rows.close()
@@ -220,7 +228,8 @@ def steps(history, rows, draw, server):
 
 
 def following(history, rows, ends):
-    thread = threading.Thread(target=follow_into, args=(history.root.location, rows, None, ends))
+    given = (history.root.location, rows, None, ends)
+    thread = threading.Thread(target=follow_into, args=given, daemon=True)
     thread.start()
     return thread
 
