@@ -12,7 +12,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-times test-processors test-seeds test-engines test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-moves bench-synchronous bench-publish soak soak-publish annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish soak soak-publish annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
 # The packages that deploy/dependencies.py names for $(1), with a line for each that is fetched.
@@ -332,6 +332,10 @@ bench-synchronous: build/extensions
 # What a move of rows between servers costs: build/bench/moves.json.
 bench-moves: build/extensions
 	$(BIN)/python benchmarks/moves.py build/bench
+
+# What follows a job's deltas: memory, reads, Redis, lookups.
+bench-follow: build/extensions
+	$(BIN)/python -m benchmarks.follow
 
 # Cython's report of what is Python and what is C, line by line: build/cython/native/*.html.
 annotate: $(VENV)/installed

@@ -29,6 +29,7 @@ from shoal.cli.data_flags import (
     given_flags,
 )
 from shoal.cli.following import DASHBOARD, EVENTS, Watching, follow
+from shoal.cli.live.follow import follow as follow_published
 from shoal.cli.live.serve import serve
 from shoal.cli.migrate import migrate
 from shoal.cli.plan import plan
@@ -335,4 +336,5 @@ main.add_command(analyze)
 checkpoint.add_command(migrate)
 main.add_command(checkpoint)
 main.add_command(plan)
+main.add_command(follow_published)
 main.add_command(serve)

@@ -8,7 +8,9 @@
     rows.py       the rows of a followed model, changed in place
     predicting.py its predictions, by TensorFlow
     live.py       a live model, loaded beside the one before
+    walking.py    the way on where a delta is missing
     following.py  the thread that keeps a model new
+    to_redis.py   rows in Redis
     errors.py     why a delta cannot be read
 
 A *delta* has the rows, removed ids and dense values that changed since the delta before; a *base*

@@ -1,7 +1,7 @@
 """A model that follows a job: its newest rows and dense values, in this process.
 
-Owns the thread that asks for the next delta, and the way on when it is damaged, of another chain
-or lost: the same one again, and then the next base. Meanwhile what is here is served on.
+Owns the thread that goes along the folder's deltas, and how each is applied to the model that
+answers meanwhile. What to do where one is missing is walking.py's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,40 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.deltas.delta import Delta
-from shoal.deltas.errors import DeltaError, NoDeltasError, NotKeptError, told
+from shoal.deltas.errors import told
 from shoal.deltas.live import Live, Models
-from shoal.deltas.reading import Reader
 from shoal.deltas.rows import Rows
+from shoal.deltas.walking import Walk
 from shoal.errors import Error, UserError
 from shoal.files.storage import open_storage
 
 if TYPE_CHECKING:
     from shoal.deltas.predicting import Predictor
 
-POLL_SECONDS, REMOTE_POLL_SECONDS = 0.2, 1.0
-"""Between two questions for the next delta: on this machine, and at a URL."""
-
-GAP_SECONDS = 10.0
-"""Without a next delta, after which the folder is asked if it is lost."""
-
-TRIES = 3
-"""Of a delta that cannot be read, before the next base is looked for."""
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Counts:
-    """The numbers of events since the start."""
-
-    deltas: int = 0
-    bases: int = 0
-    gaps: int = 0
-    refused: int = 0
-    lookups: int = 0
-    predictions: int = 0
-    seconds: float = 0.0
-    """Of applying deltas."""
 
 
 class Follower:
@@ -75,15 +52,13 @@ class Follower:
     ) -> None:
         """url, until, predict, tables: as of `follow`. It does nothing before `start`."""
         self.url = fspath(url)
-        self._until = until
         with told():
             root = open_storage(self.url)
-        self._models, self._reader = Models(root, predict=predict, only=tables), Reader(root)
-        self._poll = POLL_SECONDS if root.local_path("") is not None else REMOTE_POLL_SECONDS
+        self._models = Models(root, predict=predict, only=tables)
+        self._walk = Walk(root, self._apply, until)
+        self.counts = self._walk.counts
         self._live: Live | None = None
-        self.counts = Counts()
         self.caught_up, self.trouble = False, ""
-        self._failures, self._asked = 0, time.monotonic()
         self._changed = threading.Condition()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
@@ -177,24 +152,23 @@ class Follower:
 
     def other(self) -> bool:
         """True if the folder has something that no job has published. Raises StorageError."""
-        return self._reader.other()
+        return self._walk.reader.other()
 
     def begin(self) -> None:
         """Take the first base, in the caller's thread. Raises DeltaError and StorageError."""
-        self._begin(self._reader.newest_base(self._until))
+        self._walk.step()
 
     def _run(self) -> None:
         while not self._closed.is_set():
             try:
-                if self._step():
-                    self._failures = 0
+                if self._walk.step():
                     continue
-                self.trouble = ""
+                self.caught_up, self.trouble = True, ""
             except Error as error:
                 self._note(str(error))
             except Exception as error:  # also no memory: it is served on, and tried again
                 self._note(f"{type(error).__name__}: {error}", error)
-            self._closed.wait(self._poll)
+            self._closed.wait(self._walk.pause)
 
     def _note(self, trouble: str, fault: Exception | None = None) -> None:
         """Tell of trouble, once. fault: of ours, with its traceback."""
@@ -202,54 +176,7 @@ class Follower:
             logger.warning("%s", trouble, exc_info=fault)
         self.trouble = trouble
 
-    def _step(self) -> bool:
-        """Go one delta on, and return True; False if there is none now. Raises Error."""
-        if not self.number:
-            self.begin()
-            return True
-        if self._until is not None and self.number >= self._until:
-            self.caught_up = True
-            return False
-        try:
-            delta = self._reader.following()
-            if delta is not None:
-                self._apply(delta)
-                return True
-            self.caught_up = True
-            if time.monotonic() - self._asked < GAP_SECONDS:
-                return False
-            self._asked = time.monotonic()
-            if (problem := self._reader.gap()) is None:
-                return False
-        except DeltaError as error:
-            self._failures += 1
-            self.counts.refused += self._failures == 1
-            if self._failures < TRIES:
-                raise
-            problem = error
-        else:
-            self.counts.gaps += 1
-        if not self._rebase():
-            raise problem
-        return True
-
-    def _rebase(self) -> bool:
-        """Go on at a later base, or at any if the folder was begun anew; False without one."""
-        try:
-            base = self._reader.newest_base(self._until)
-        except (NoDeltasError, NotKeptError):
-            return False
-        if base <= self.number and not self._reader.begun_anew():
-            return False
-        self._begin(base)
-        return True
-
-    def _begin(self, number: int) -> None:
-        self._apply(self._reader.base(number))
-        self.counts.bases += 1
-
     def _apply(self, delta: Delta) -> None:
-        began = time.monotonic()
         live = self._live
         if live is None or live.of != delta.manifest["model"] or delta.number <= self.number:
             goes_on = live is not None and delta.number > live.number
@@ -257,10 +184,6 @@ class Follower:
         live.rows.apply(delta)
         if live.predictor is not None:
             live.predictor.set_dense(delta.dense)
-        self._reader.accept(delta)
-        self.counts.deltas += 1
-        self.counts.seconds += time.monotonic() - began
-        self._asked = time.monotonic()
         with self._changed:
             self._live = replace(live, number=delta.number, created=delta.created)
             self.trouble = ""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import shoal
 from shoal.checkpoints.formats import manifests
-from shoal.deltas import chain, following
+from shoal.deltas import chain, walking
 from shoal.deltas.following import Follower
 from shoal.deltas.shares import Page
 from tests.deltas.history import IDS, History
@@ -24,8 +24,8 @@ from tests.deltas.test_rows import found_in
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """Looks again at once, and takes no wait for a sign of a gap."""
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.002)
-    monkeypatch.setattr(following, "GAP_SECONDS", 0.0)
+    monkeypatch.setattr(walking, "POLL_SECONDS", 0.002)
+    monkeypatch.setattr(walking, "GAP_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -257,10 +257,10 @@ def test_lost_and_damaged_deltas_cost_time_only(tmp_path_factory, fates, seed, h
 
 def settled(follower):
     """Let a follower go as far as it can now, without its thread."""
-    for _ in range(2 * following.TRIES):
+    for _ in range(2 * walking.TRIES):
         try:
-            while follower._step():
-                follower._failures = 0
+            while follower._walk.step():
+                pass
         except shoal.Error:
             pass
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 import uvicorn
 
-from shoal.deltas import following
+from shoal.deltas import walking
 from shoal.deltas.following import Follower
 from shoal.serve.app import Service, app_of
 from tests.serve.models import Predicting
@@ -41,7 +41,7 @@ class Client:
 @pytest.fixture
 def serving(monkeypatch):
     """Serves a folder; a Client, with its `follower`."""
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(walking, "POLL_SECONDS", 0.01)
     ends = []
 
     def start(url, also=None, max_age=None, plane=0, **options):

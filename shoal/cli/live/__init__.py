@@ -1,4 +1,4 @@
 """The commands for what a job publishes while it trains.
 
-serve.py      predictions and rows over HTTP
+serve.py has predictions and rows over HTTP, follow.py rows into another store.
 """

@@ -21,6 +21,14 @@ def default_address() -> str:
     return f"0.0.0.0:{port}" if port else LISTEN
 
 
+def names_of(tables: str) -> tuple[str, ...]:
+    """The names in --tables. Raises UserError."""
+    names = tuple(each.strip() for each in tables.split(",")) if tables else ()
+    if "" in names or len(set(names)) < len(names):
+        raise UserError(f"--tables: {tables!r} is not a list of different names, as in users,items")
+    return names
+
+
 @click.command(cls=GroupedCommand)
 @click.argument("url")
 @click.option(
@@ -106,9 +114,7 @@ def serve(
     """
     from shoal.serve.run import Options, of_vertex, run  # late: --help needs no sockets
 
-    kept = tuple(each.strip() for each in tables.split(",")) if tables else ()
-    if "" in kept or len(set(kept)) < len(kept):
-        raise UserError(f"--tables: {tables!r} is not a list of different names, as in users,items")
+    kept = names_of(tables)
     options = Options(
         *(listen, name, rows, until, max_age, kept, tls_cert, tls_key, tls_ca, insecure)
     )

@@ -11,7 +11,7 @@ import shoal
 from shoal.checkpoints.folders import text
 from shoal.checkpoints.formats import manifests
 from shoal.checkpoints.saved import Export
-from shoal.deltas import chain, following
+from shoal.deltas import chain, walking
 from shoal.deltas.schema import MODEL_FORMAT
 from shoal.deltas.shares import Page
 from shoal.files.storage import LocalStorage
@@ -97,7 +97,7 @@ class Live:
 
 @pytest.fixture
 def live(served, tmp_path, monkeypatch):
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(walking, "POLL_SECONDS", 0.01)
 
     def make(build="functional with statistics", **options):
         made = Live(tmp_path / "live", trained(served, BUILDS[build]), **options)
