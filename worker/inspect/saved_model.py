@@ -51,7 +51,7 @@ def save(config: JobConfig, given: Path, folder: Path) -> dict[str, dict[str, st
 
 
 def end_with_parent() -> None:
-    """Have this process end when its parent does, which holds the other end of standard input."""
+    """End this process when its parent ends, which holds the other end of standard input."""
 
     def wait() -> None:
         while os.read(0, 1):  # by no reader of Python's, which a thread may not hold at the end
