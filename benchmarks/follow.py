@@ -1,4 +1,4 @@
-"""What follows a job's deltas: memory and reads meanwhile, Redis, lookups below Python.
+"""Followers of a job's deltas: memory and reads meanwhile, Redis, lookups below Python.
 
     python -m benchmarks.follow [--rows N] [--changed N] [--folder FOLDER]
 

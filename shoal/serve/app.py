@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shoal.deltas.following import Follower
-from shoal.errors import UserError
+from shoal.errors import Error, UserError
 from shoal.serve import rest
 from shoal.serve.figures import Page
 
@@ -37,7 +37,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class _StatusError(Exception):
+class _StatusError(Error):
     """A request that is answered with another status than 200 and 400."""
 
     def __init__(self, status: int, message: str) -> None:
