@@ -12,7 +12,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo test test-fast test-times test-processors test-seeds test-engines test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous soak annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish soak soak-publish annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
 # The packages that deploy/dependencies.py names for $(1), with a line for each that is fetched.
@@ -41,7 +41,7 @@ $(VENV)/jobs: $(VENV)/tools
 
 $(VENV)/installed: $(VENV)/jobs
 	@echo "Installing what developers need"
-	@$(call INSTALL,cpu jax torch dev)
+	@$(call INSTALL,cpu jax torch torchmetrics dev)
 	@$(call INSTALL,stores)
 	@touch $@
 
@@ -311,6 +311,18 @@ FAULTS ?= 400
 SEED ?= 1
 soak: build/extensions
 	$(BIN)/python benchmarks/soak.py --faults $(FAULTS) --seed $(SEED) $(SOAK)
+
+# Random histories of jobs that publish, whose processes die anywhere: a reader has what the servers
+# have.
+HISTORIES ?= 300
+soak-publish: build/extensions
+	HISTORIES=$(HISTORIES) $(KEPT) $(BIN)/python -m pytest tests/ps/test_publishing.py \
+	  -k a_reader_has --numprocesses 2
+
+# Samples a second with a delta each second, and without, in turns.
+bench-publish: build/extensions
+	$(BIN)/python benchmarks/end_to_end/run.py --rounds 5 --systems shoal publish
+	$(BIN)/python benchmarks/end_to_end/run.py --rounds 5 --ids 10000000 --systems shoal publish
 
 # What a synchronous update costs, against PyTorch's DistributedDataParallel over gloo:
 # build/bench/synchronous.json.

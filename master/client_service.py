@@ -18,7 +18,7 @@ from shoal.errors import UserError
 from shoal.master.calls.found_ids import FoundIds
 from shoal.master.calls.slot_loads import SlotLoads
 from shoal.master.calls.stacks import Stacks
-from shoal.master.job.events import JobStopped, WorkersWanted
+from shoal.master.job.events import JobStopped, PublishingHeld, WorkersWanted
 from shoal.master.job.view.status import status_message
 from shoal.master.shared_job import SharedJob
 from shoal.proto import methods
@@ -59,6 +59,7 @@ class ClientService:
             methods.GET_JOB_STATUS: self._get_job_status,
             methods.STOP_JOB: self._stop_job,
             methods.SCALE_JOB: self._scale_job,
+            methods.HOLD_PUBLISHING: self._hold_publishing,
             methods.AUDIT_JOB: self._audit_job,
             methods.GET_JOB_METRICS: self._get_job_metrics,
             methods.GET_JOB_LOG: self._get_job_log,
@@ -107,6 +108,13 @@ class ClientService:
         weights = self._loads.weights()
         moves = self._job.answer(lambda job, now: job.rebalance(weights, now))
         return pb.ScaleJobReply(moves=moves)
+
+    def _hold_publishing(self, request: pb.HoldPublishingRequest) -> pb.HoldPublishingReply:
+        config = self._job.config
+        if not config.publish:
+            raise WireError(pb.BAD_REQUEST, f"job {config.job_name} has no --publish")
+        self._job.answer(PublishingHeld(request.held))
+        return pb.HoldPublishingReply()
 
     def _audit_job(self, request: pb.AuditJobRequest) -> pb.AuditJobReply:
         del request  # it has no fields

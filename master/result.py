@@ -8,13 +8,26 @@ import platform
 from typing import Any
 
 from shoal.base.modules.engines import AUTO, FRAMEWORKS
+from shoal.config.conditions import unmet
 from shoal.master.job.job import Job
 from shoal.master.job.view.status import age, diagnosis, staleness, tables
+from shoal.master.work.evaluation.evaluation import EvaluationResult
+from shoal.proto import shoal_pb2 as pb
 
 
 def _numbers(metrics: dict[str, float]) -> dict[str, float | None]:
     # JSON knows no NaN.
     return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+def _evaluation(result: EvaluationResult) -> dict[str, Any]:
+    return dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)}
+
+
+def _slice(of: pb.SliceMetrics) -> dict[str, Any]:
+    numbers = {name: getattr(of, name) for name in ("auc", "log_loss", "calibration", "label_mean")}
+    told = {name: getattr(of, name) for name in ("metric", "feature", "value", "records")}
+    return told | _numbers(numbers)
 
 
 def _installed(*distributions: str) -> str | None:
@@ -58,16 +71,25 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
     # Also those that are absent at the end.
     servers = job.members.servers_and_joining
     results = job.work.evaluation_results
+    last = _numbers(results[-1].metrics) if results else None
+    first = job.work.first.results[-1] if job.work.first.results else None
     ledger = job.work.ledger
     training_seconds = record.training_seconds(now)
     return {
         "job_name": job.config.job_name,
         "command": job.config.command,
         "state": phases.phase.state,
-        "metrics": _numbers(results[-1].metrics) if results else None,
-        "evaluations": [
-            dataclasses.asdict(result) | {"metrics": _numbers(result.metrics)} for result in results
+        "metrics": last,
+        "evaluations": [_evaluation(result) for result in results],
+        "first_evaluation": first and _evaluation(first),
+        "slices": [
+            _slice(each) for each in (job.work.evaluations if results else job.work.first).slices
         ],
+        "held_back": (
+            unmet(job.config.publish_if, last, first.metrics if first else None)
+            if phases.phase.complete
+            else []
+        ),
         "ledger": dataclasses.asdict(ledger),
         "left_out": job.left_out.to_json(),
         "bad_records": job.work.failures.bad.to_json(),
@@ -108,6 +130,20 @@ def result_of(job: Job, now: float) -> dict[str, Any]:
         "failure": phases.failure and phases.failure.to_json(),
         "messages": list(record.messages),
         "output": job.config.output or None,
+        "published": _published(job),
+    }
+
+
+def _published(job: Job) -> dict[str, Any] | None:
+    if not job.config.publish:
+        return None
+    publishing = job.publishing
+    return {
+        "folder": job.config.publish,
+        "deltas": publishing.count,
+        "newest": publishing.newest or None,
+        "bytes": publishing.bytes,
+        "last_failure": publishing.last_failure or None,
     }
 
 

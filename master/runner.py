@@ -10,6 +10,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
@@ -39,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
 """Between looks at the clock: far below any timeout."""
+
+TICK_PAUSE = 0.05
+"""And at least so long: with --sync there are instructions hundreds of times a second."""
 
 PAUSED_SECONDS = 5.0
 """Between two looks at the clock: the master itself stood still."""
@@ -117,6 +121,7 @@ class Runner:
             else:
                 self.job.apply(JobBegun())
             servers.find_checkpoints()
+            servers.look_at_published()
             poller.start()
             self.guarded(lambda: self._course(launcher, servers))
             self._ending.set()
@@ -166,14 +171,19 @@ class Runner:
 
     def _loop(self, launcher: Launcher, servers: ServerWork) -> None:
         looked = self.job.now()
+        ticked, seconds = float("-inf"), TICK_SECONDS
 
         def turn(job: Job, now: float) -> tuple[float, bool, list[Instruction]]:
+            nonlocal ticked, seconds
             if now - looked > PAUSED_SECONDS:
                 # The master itself was stopped, or held up by a full disk: processes that seem
                 # silent may have spoken meanwhile.
                 job.members.unheard(now - looked, now)
                 job.start_waits.unheard(now - looked, now)
-            job.tick(now)
+            seconds = TICK_PAUSE  # until the tick that is left out now
+            if time.monotonic() >= ticked + TICK_PAUSE:
+                job.tick(now)
+                ticked, seconds = time.monotonic(), TICK_SECONDS
             return now, job.halted, job.take_instructions()
 
         while True:
@@ -189,7 +199,7 @@ class Runner:
             for text in self._waits.due(looked):
                 self.job.apply(Noted(text))
             try:
-                event = self._inbox.get(timeout=TICK_SECONDS)
+                event = self._inbox.get(timeout=seconds)
             except queue.Empty:
                 continue
             self._handle(event)

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
-from shoal.master.job.events import JobFailed, Noted
+from shoal.master.job.events import Event, JobFailed, Noted
 from shoal.master.job.job import Job
 from shoal.master.journal.journal import JournalError, StalledError
 from shoal.master.journal.witnesses import Witnesses
@@ -112,6 +112,17 @@ class SharedJob:
         if wake:
             self._wake()
         return result
+
+    def note(self, event: Event[None]) -> None:
+        """Tell the job of an event that nobody is answered for: it is written with the next one.
+
+        At once if instructions follow from it. Raises what `apply` does.
+        """
+        with self._lock:
+            event(self._job, self._clock())
+            wanted = self._job.has_instructions or self._job.halted
+        if wanted:
+            self.apply(lambda *_: None)
 
     # ------------------------------------------------------------ the journal
 

@@ -16,13 +16,21 @@ enum {
 };
 
 typedef struct {
-    int64_t version;
+    int64_t version, update;
     uint64_t applied;
     int has_dense;
     const float *values;
     uint64_t elements, state_elements;
     float *state; /* a copy */
 } shoal_moment;
+
+/* Whether the dense slices fit into an answer, or are not asked for. */
+static int shoal_dense_fits(shoal_moments *m, const shoal_pull *pull) {
+    pthread_mutex_lock(&m->lock);
+    const int64_t elements = m->dense ? m->dense->n + m->state_elements : 0;
+    pthread_mutex_unlock(&m->lock);
+    return pull->dense_version == -2 || elements <= SHOAL_ANSWER_BYTES / (int64_t)sizeof(float);
+}
 
 /* As ServerModel.moment; 0: Python has to say it. A copy of the state is the caller's to free. */
 static int shoal_take_moment(shoal_moments *m, const shoal_pull *pull, shoal_moment *found) {
@@ -39,9 +47,7 @@ static int shoal_take_moment(shoal_moments *m, const shoal_pull *pull, shoal_mom
         found->values = m->dense->values;
         found->elements = (uint64_t)m->dense->n;
         found->state_elements = (uint64_t)m->state_elements;
-        if (found->elements + found->state_elements > SHOAL_ANSWER_BYTES / sizeof(float) ||
-            !(found->state = malloc(bytes ? bytes : 1)))
-            taken = 0;
+        if (!(found->state = malloc(bytes ? bytes : 1))) taken = 0;
         else if (bytes) memcpy(found->state, m->state, bytes);
     }
     pthread_mutex_unlock(&m->lock);
@@ -129,6 +135,7 @@ static size_t shoal_plan_answer(const shoal_pull *pull, const shoal_served *tabl
     memcpy(out->at, &time, sizeof time);
     out->at += sizeof time;
     shoal_put_number(out, 4, moment->applied);
+    shoal_put_number(out, 5, (uint64_t)moment->update);
     for (int k = 0; k < pull->tables; k++) {
         const uint64_t n = pull->ids[pull->place[k]].shape[0];
         const shoal_served *table = &tables[pull->table[k]];
@@ -153,45 +160,57 @@ static size_t shoal_plan_answer(const shoal_pull *pull, const shoal_served *tabl
     return (size_t)bytes + SHOAL_MESSAGE_PREFIX;
 }
 
+/* As shoal_answer, of a pull that was read, once it sees whole updates if it is to. */
+static int shoal_make_answer(shoal_answerer *a, const shoal_pull *pull, const shoal_facts *facts,
+                             shoal_message *made) {
+    shoal_moment moment;
+    uint8_t header[SHOAL_REPLY_HEADER];
+    shoal_out end = {header};
+    uint64_t largest = 0;
+    const shoal_served *tables = facts->tables;
+    /* Before the rows: a push that lands in between makes the caller count one push too many as
+     * missed, never one too few. */
+    if (shoal_take_moment(facts->moments, pull, &moment)) {
+        if (a->whole) moment.update = shoal_last_update(a->whole);
+        if ((made->size = shoal_plan_answer(pull, tables, &moment, &end, header, &largest)))
+            made->start = malloc(made->size);
+    }
+    float *scratch = NULL;
+    int done = made->start != NULL;
+    if (done && largest && !(scratch = malloc(largest * 4))) done = 0;
+    if (done) done = shoal_put_answer(pull, tables, &moment, scratch, &end, header, made);
+    /* A newer table is set before rows of others' slots go: under the same one they were there. */
+    if (done) done = shoal_routed_by(a, pull->routing_epoch);
+    free(scratch);
+    free(moment.state);
+    if (!done) {
+        free(made->start);
+        made->start = NULL;
+    }
+    return done;
+}
+
 /* Makes the answer to the frame of a pull; 0: it is for Python. The message is the caller's to
  * free. speaker: see shoal_may_speak. */
 static int shoal_answer(shoal_answerer *a, int64_t speaker, const uint8_t *frame, size_t size, shoal_message *made) {
     shoal_pull pull;
-    shoal_moment moment;
     shoal_facts facts;
-    uint8_t header[SHOAL_REPLY_HEADER];
-    shoal_out end = {header};
-    uint64_t largest = 0;
     const double began = shoal_now();
     made->start = NULL;
     if (!shoal_read_pull(frame, size, &pull) || !shoal_may_speak(speaker, &pull.caller) ||
         !shoal_take_facts(a, &pull.caller, pull.routing_epoch, &facts) ||
-        !shoal_all_here(&facts, pull.table, pull.tables, pull.ids, pull.arrays))
+        !shoal_all_here(&facts, pull.table, pull.tables, pull.ids, pull.arrays) ||
+        !shoal_dense_fits(facts.moments, &pull) || (pull.whole_updates && !a->whole))
         return 0;
-    const shoal_served *tables = facts.tables;
-    /* Before the rows: a push that lands in between makes the caller count one push too many as
-     * missed, never one too few. */
-    if (shoal_take_moment(facts.moments, &pull, &moment) &&
-        (made->size = shoal_plan_answer(&pull, tables, &moment, &end, header, &largest)))
-        made->start = malloc(made->size);
-    float *scratch = NULL;
-    int done = made->start != NULL;
-    if (done && largest && !(scratch = malloc(largest * 4))) done = 0;
-    if (done) done = shoal_put_answer(&pull, tables, &moment, scratch, &end, header, made);
-    /* A newer table is set before rows of others' slots go: under the same one they were there. */
-    if (done) done = shoal_routed_by(a, pull.routing_epoch);
-    free(scratch);
-    free(moment.state);
-    if (done) {
-        if (shoal_counts_load(a))
-            for (int k = 0; k < pull.arrays; k++)
-                shoal_note_load(a, (const int64_t *)pull.ids[k].data, pull.ids[k].shape[0]);
-        shoal_count_answer(a, &a->pulled, shoal_now() - began);
-        return 1;
-    }
-    free(made->start);
-    made->start = NULL;
-    return 0;
+    if (pull.whole_updates) shoal_enter_reading(a->whole, pull.after);
+    const int done = shoal_make_answer(a, &pull, &facts, made);
+    if (pull.whole_updates) shoal_leave_reading(a->whole);
+    if (!done) return 0;
+    if (shoal_counts_load(a))
+        for (int k = 0; k < pull.arrays; k++)
+            shoal_note_load(a, (const int64_t *)pull.ids[k].data, pull.ids[k].shape[0]);
+    shoal_count_answer(a, &a->pulled, shoal_now() - began);
+    return 1;
 }
 
 #endif

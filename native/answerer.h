@@ -13,6 +13,7 @@
 #include "between.h"
 #include "pushes.h"
 #include "run.h"
+#include "whole.h"
 #include "wire.h"
 
 enum {
@@ -57,6 +58,7 @@ typedef struct {
     shoal_moments *moments;
     shoal_log log;           /* append is NULL: there is none; with the model, for good */
     shoal_between *between;  /* what pushes enter; NULL: no row is ever removed; as the log */
+    shoal_whole *whole;      /* of --sync, whose pushes are Python's; NULL: of another job; for good */
     int (*sweep)(void *context); /* does a part of a sweep and opens the way; returns as log.kept */
     void *context;           /* of both */
     int closed;              /* no push is taken any more; read under the lock of a record */

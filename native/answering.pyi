@@ -9,6 +9,7 @@ from shoal.native.moments import Moments
 from shoal.native.pushes import PushRecord
 from shoal.native.rowstore import RowStore
 from shoal.native.tls import Secured
+from shoal.native.whole import WholeUpdates
 
 FLAGS: int
 
@@ -22,6 +23,7 @@ class Answerer:
         finite_only: bool = True,
         watched: Iterable[str | os.PathLike[str]] = (),
         broken: Callable[[BaseException], object] | None = None,
+        updates: WholeUpdates | None = None,
     ) -> None: ...
     def open(self, opened: bool = True) -> None: ...
     def route(self, epoch: int, own: NDArray[np.bool_] | None) -> None: ...

@@ -57,6 +57,7 @@ from kernels cimport (
     shoal_store,
     shoal_take_pushes,
     shoal_tls,
+    shoal_whole,
     take,
 )
 
@@ -111,7 +112,8 @@ cdef class Answerer:
     pull, push: their kinds on the data plane. bounds: seconds, rising, between which the times of
     answers are counted. finite_only: leave pushes with a NaN or an infinity to Python. watched:
     files; while one of them is there, pushes are left to Python. broken: is called with an
-    error where the model has a part of a push, and ends the process. Any method by any thread.
+    error where the model has a part of a push, and ends the process. updates: the WholeUpdates of
+    --sync, whose pushes are left to Python; None: of another job. Any method by any thread.
     """
 
     cdef shoal_answerer _answerer
@@ -119,11 +121,12 @@ cdef class Answerer:
     cdef double *_bounds
     cdef const char **_watched
     cdef int _pull, _push
-    cdef object _kept, _paths, _broken, _log, _sweep, _failure
+    cdef object _kept, _paths, _broken, _log, _sweep, _failure, _updates
     cdef list _records
 
     def __cinit__(
-        self, int pull, int push, bounds, *, bint finite_only=True, watched=(), broken=None
+        self, int pull, int push, bounds, *, bint finite_only=True, watched=(), broken=None,
+        updates=None,
     ):
         memset(&self._answerer, 0, sizeof(self._answerer))
         pthread_mutex_init(&self._answerer.lock, NULL)
@@ -132,7 +135,9 @@ cdef class Answerer:
         self._pull, self._push = pull, push
         self._answerer.finite_only = finite_only
         self._answerer.python_from = math.inf
-        self._broken = broken
+        self._broken, self._updates = broken, updates
+        if updates is not None:
+            self._answerer.whole = <shoal_whole *><size_t>updates.address
         self._records = []
         self._paths = [os.fsencode(each) for each in watched]
         self._watched = <const char **>calloc(len(self._paths) + 1, sizeof(char *))

@@ -324,6 +324,18 @@ cdef extern from "between.h" nogil:
     int shoal_leave(shoal_between *, int applied)
     void shoal_open(shoal_between *)
 
+cdef extern from "whole.h" nogil:
+    ctypedef struct shoal_whole:
+        int writing
+    int shoal_whole_init(shoal_whole *, double seconds)
+    void shoal_whole_end(shoal_whole *)
+    void shoal_enter_reading(shoal_whole *, int64_t after)
+    void shoal_leave_reading(shoal_whole *)
+    void shoal_enter_writing(shoal_whole *)
+    void shoal_leave_writing(shoal_whole *)
+    void shoal_note_update(shoal_whole *, int64_t update)
+    int64_t shoal_last_update(shoal_whole *)
+
 cdef extern from "connection.h" nogil:
     enum: SHOAL_ANYBODY, SHOAL_NOBODY
     enum: SHOAL_BUCKETS, SHOAL_SLOT_BYTES, SHOAL_FLAGS, SHOAL_PUSH_ANSWER, SHOAL_MESSAGE_PREFIX
@@ -356,6 +368,7 @@ cdef extern from "connection.h" nogil:
         shoal_moments *moments
         shoal_log log
         shoal_between *between
+        shoal_whole *whole
         int (*sweep)(void *context) noexcept nogil
         void *context
         int closed

@@ -6,12 +6,13 @@
 
 #include "wire.h"
 
-enum { SHOAL_PULL_FIELDS = 9 };
+enum { SHOAL_PULL_FIELDS = 10 };
 
 typedef struct {
     shoal_identity caller;
     int64_t routing_epoch, dense_version;
-    uint64_t training, value_type;
+    int64_t after; /* the update that is waited for; with whole_updates */
+    uint64_t training, value_type, whole_updates;
     int tables, places, arrays;
     uint32_t table[SHOAL_WIRE_TABLES];
     uint32_t place[SHOAL_WIRE_TABLES];
@@ -32,6 +33,7 @@ static int shoal_read_pull_header(shoal_bytes in, shoal_pull *pull) {
             case 5: if (!number) return 0; pull->dense_version = (int64_t)field.value; break;
             case 6: if (!number) return 0; pull->training = field.value; break;
             case 7: if (!number) return 0; pull->value_type = field.value; break;
+            case 8: if (!number) return 0; pull->whole_updates = field.value; break;
             case 9:
                 seen &= ~(1u << 9); /* there may be several */
                 if (!bytes || pull->arrays == SHOAL_WIRE_TABLES ||
@@ -40,7 +42,8 @@ static int shoal_read_pull_header(shoal_bytes in, shoal_pull *pull) {
                     pull->ids[pull->arrays++].dims != 1)
                     return 0;
                 break;
-            default: return 0; /* 8, whole_updates: such a pull waits for updates */
+            case 10: if (!number) return 0; pull->after = (int64_t)field.value; break;
+            default: return 0;
         }
     }
     return 1;
@@ -55,7 +58,7 @@ static int shoal_read_pull(const uint8_t *frame, size_t size, shoal_pull *pull) 
     for (int k = 0; k < pull->places; k++)
         if (pull->place[k] >= (uint32_t)pull->arrays) return 0;
     return shoal_place_arrays(frame, size, header.end, pull->ids, pull->arrays) &&
-           pull->training <= 1 && pull->value_type <= SHOAL_WIRE_FLOAT16 &&
+           pull->training <= 1 && pull->whole_updates <= 1 && pull->value_type <= SHOAL_WIRE_FLOAT16 &&
            pull->value_type != SHOAL_WIRE_INT64;
 }
 

@@ -230,7 +230,7 @@ static int shoal_apply_frame(shoal_answerer *a, int64_t speaker, const uint8_t *
     p.size = size;
     double python_from;
     __atomic_load(&a->python_from, &python_from, __ATOMIC_RELAXED);
-    if (shoal_now() >= python_from || !shoal_read_push(frame, size, &p.read) ||
+    if (a->whole || shoal_now() >= python_from || !shoal_read_push(frame, size, &p.read) ||
         !shoal_may_speak(speaker, &p.read.sender) ||
         !shoal_take_facts(a, &p.read.sender, p.read.routing_epoch, &p.facts) ||
         !p.facts.record || shoal_is_watched(a))

@@ -68,6 +68,8 @@ POINTS = {
     "after-journal": Point("master", "events are in the journal, and nobody was answered yet"),
     "checkpoint-begun": Point("master", "all servers have fixed what they hold"),
     "checkpoint-written": Point("master", "all shards are written, the manifest is not"),
+    "before-manifest": Point("master", "all shares of a delta are written, the manifest is not"),
+    "delta-published": Point("master", "a delta is whole, and the job does not know it yet"),
     "move-begun": Point("master", "servers know of a move of slots, and no row was sent"),
     "before-move-committed": Point("master", "all rows have moved, and nothing is decided"),
     "move-committed": Point("master", "a move is decided, and no server knows it"),
@@ -97,6 +99,9 @@ POINTS = {
     "shard-begun": Point("ps", "a shard of a checkpoint is about to be written"),
     "shard-half-written": Point("ps", "a part of a shard is written"),
     "shard-written": Point("ps", "a shard is written, and the master was not told yet"),
+    "publish-cut": Point("ps", "a share of a delta is cut, and nothing of it is written"),
+    "share-half-written": Point("ps", "a part of a share of a delta is written"),
+    "share-written": Point("ps", "a share of a delta is written, and the master was not told yet"),
     "feeding": Point("worker", "the feed of --count is about to give a minibatch"),
     "computing": Point("worker", "the loss of --count is about to be computed, in a step"),
     "sources-described": Point(

@@ -101,15 +101,14 @@ COMPLETE_CHECKPOINT = Method(
     pb.CompleteCheckpointReply,
     threads=Threads.CONTROL,
 )
+PUBLISH = Method(SERVER, "Publish", pb.PublishRequest, pb.PublishReply, threads=Threads.CONTROL)
 BEGIN_LOG = Method(SERVER, "BeginLog", pb.BeginLogRequest, pb.BeginLogReply, threads=Threads.LOG)
 APPEND_LOG: Method[Any, pb.AppendLogReply] = Method(
     SERVER, "AppendLog", bytes, pb.AppendLogReply, label=pb.LogGroup, kind=6
 )
 DROP_LOG = Method(SERVER, "DropLog", pb.DropLogRequest, pb.DropLogReply, threads=Threads.LOG)
 TAKE_LOG = Method(SERVER, "TakeLog", pb.TakeLogRequest, bytes, streaming=True, kind=7)
-APPLY_UPDATE = Method(
-    SERVER, "ApplyUpdate", pb.ApplyUpdateRequest, pb.ApplyUpdateReply, threads=Threads.CONTROL
-)
+APPLY_UPDATE = Method(SERVER, "ApplyUpdate", pb.ApplyUpdateRequest, pb.ApplyUpdateReply, kind=9)
 SET_ROUTING = Method(
     SERVER, "SetRouting", pb.RoutingTable, pb.SetRoutingReply, threads=Threads.CONTROL
 )
@@ -157,8 +156,10 @@ GET_ROUTING = Method(
 GET_TASK = Method(MASTER, "GetTask", pb.GetTaskRequest, pb.GetTaskReply)
 GET_INDEX = Method(MASTER, "GetIndex", pb.GetIndexRequest, pb.GetIndexReply)
 REPORT_CLOCK = Method(MASTER, "ReportClock", pb.ClockRequest, pb.ClockReply)
-JOIN_UPDATE = Method(MASTER, "JoinUpdate", pb.JoinUpdateRequest, pb.JoinUpdateReply)
-OFFER_GRADIENT = Method(MASTER, "OfferGradient", pb.OfferGradientRequest, pb.OfferGradientReply)
+JOIN_UPDATE = Method(MASTER, "JoinUpdate", pb.JoinUpdateRequest, pb.JoinUpdateReply, kind=10)
+OFFER_GRADIENT = Method(
+    MASTER, "OfferGradient", pb.OfferGradientRequest, pb.OfferGradientReply, kind=11
+)
 HEARTBEAT = Method(MASTER, "Heartbeat", pb.HeartbeatRequest, pb.HeartbeatReply)
 REPORT_TASK = Method(MASTER, "ReportTask", pb.ReportTaskRequest, pb.ReportTaskReply)
 REPORT_FAILURE = Method(MASTER, "ReportFailure", pb.ReportFailureRequest, pb.ReportFailureReply)
@@ -168,6 +169,13 @@ GET_JOB_STATUS = Method(
 STOP_JOB = Method(MASTER, "StopJob", pb.StopJobRequest, pb.StopJobReply, threads=Threads.CONTROL)
 AUDIT_JOB = Method(
     MASTER, "AuditJob", pb.AuditJobRequest, pb.AuditJobReply, threads=Threads.CONTROL
+)
+HOLD_PUBLISHING = Method(
+    MASTER,
+    "HoldPublishing",
+    pb.HoldPublishingRequest,
+    pb.HoldPublishingReply,
+    threads=Threads.CONTROL,
 )
 SCALE_JOB = Method(
     MASTER, "ScaleJob", pb.ScaleJobRequest, pb.ScaleJobReply, threads=Threads.CONTROL

@@ -12,7 +12,7 @@ import functools
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import from_outside
 
-PROTOCOL = 11
+PROTOCOL = 12
 
 
 @functools.cache

@@ -703,6 +703,30 @@ class WriteShardReply(_message.Message):
     empty: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, shard: _Optional[str] = ..., empty: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class PublishRequest(_message.Message):
+    __slots__ = ("number", "nonce", "routing_epoch", "life", "since", "whole")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    nonce: str
+    routing_epoch: int
+    life: str
+    since: int
+    whole: bytes
+    def __init__(self, number: _Optional[int] = ..., nonce: _Optional[str] = ..., routing_epoch: _Optional[int] = ..., life: _Optional[str] = ..., since: _Optional[int] = ..., whole: _Optional[bytes] = ...) -> None: ...
+
+class PublishReply(_message.Message):
+    __slots__ = ("share", "seconds")
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    share: str
+    seconds: float
+    def __init__(self, share: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+
 class DropCheckpointRequest(_message.Message):
     __slots__ = ("number", "nonce")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -1554,14 +1578,28 @@ class GetIndexReply(_message.Message):
     def __init__(self, known: bool = ..., source: _Optional[_Union[Source, _Mapping]] = ...) -> None: ...
 
 class MetricState(_message.Message):
-    __slots__ = ("name", "variables", "appended")
+    __slots__ = ("name", "variables", "appended", "rows")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     APPENDED_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     name: str
     variables: _containers.RepeatedCompositeFieldContainer[DoubleArray]
     appended: bool
-    def __init__(self, name: _Optional[str] = ..., variables: _Optional[_Iterable[_Union[DoubleArray, _Mapping]]] = ..., appended: bool = ...) -> None: ...
+    rows: KeyedRows
+    def __init__(self, name: _Optional[str] = ..., variables: _Optional[_Iterable[_Union[DoubleArray, _Mapping]]] = ..., appended: bool = ..., rows: _Optional[_Union[KeyedRows, _Mapping]] = ...) -> None: ...
+
+class KeyedRows(_message.Message):
+    __slots__ = ("keys", "width", "positions", "values")
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    width: int
+    positions: bytes
+    values: bytes
+    def __init__(self, keys: _Optional[_Iterable[str]] = ..., width: _Optional[int] = ..., positions: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class DoubleArray(_message.Message):
     __slots__ = ("shape", "values")
@@ -1630,7 +1668,7 @@ class ReportTaskRequest(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ..., acknowledged: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., held: _Optional[int] = ...) -> None: ...
 
 class Metrics(_message.Message):
-    __slots__ = ("values",)
+    __slots__ = ("values", "slices")
     class ValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1639,8 +1677,30 @@ class Metrics(_message.Message):
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    SLICES_FIELD_NUMBER: _ClassVar[int]
     values: _containers.ScalarMap[str, float]
-    def __init__(self, values: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    slices: _containers.RepeatedCompositeFieldContainer[SliceMetrics]
+    def __init__(self, values: _Optional[_Mapping[str, float]] = ..., slices: _Optional[_Iterable[_Union[SliceMetrics, _Mapping]]] = ...) -> None: ...
+
+class SliceMetrics(_message.Message):
+    __slots__ = ("metric", "feature", "value", "records", "auc", "log_loss", "calibration", "label_mean")
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    AUC_FIELD_NUMBER: _ClassVar[int]
+    LOG_LOSS_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATION_FIELD_NUMBER: _ClassVar[int]
+    LABEL_MEAN_FIELD_NUMBER: _ClassVar[int]
+    metric: str
+    feature: str
+    value: str
+    records: int
+    auc: float
+    log_loss: float
+    calibration: float
+    label_mean: float
+    def __init__(self, metric: _Optional[str] = ..., feature: _Optional[str] = ..., value: _Optional[str] = ..., records: _Optional[int] = ..., auc: _Optional[float] = ..., log_loss: _Optional[float] = ..., calibration: _Optional[float] = ..., label_mean: _Optional[float] = ...) -> None: ...
 
 class ReportTaskReply(_message.Message):
     __slots__ = ("next", "journal")
@@ -1693,6 +1753,16 @@ class ScaleJobReply(_message.Message):
     MOVES_FIELD_NUMBER: _ClassVar[int]
     moves: bool
     def __init__(self, moves: bool = ...) -> None: ...
+
+class HoldPublishingRequest(_message.Message):
+    __slots__ = ("held",)
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    held: bool
+    def __init__(self, held: bool = ...) -> None: ...
+
+class HoldPublishingReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class JobStatusRequest(_message.Message):
     __slots__ = ()
@@ -1799,7 +1869,7 @@ class Diagnosis(_message.Message):
     def __init__(self, bound_by: _Optional[str] = ..., evidence: _Optional[str] = ..., advice: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("protocol", "job_name", "state", "epoch", "epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress", "workers", "servers", "checkpoint_seconds", "diagnosis")
+    __slots__ = ("protocol", "job_name", "state", "epoch", "epochs", "tasks_done", "tasks_total", "ledger", "samples_per_second", "loss", "has_loss", "last_evaluation", "workers_alive", "workers_wanted", "servers_alive", "servers_wanted", "version", "mean_staleness", "seconds", "messages", "failure", "records_done", "records_total", "stage_seconds", "bad_records", "left_out", "trouble", "waits_for", "waits_progress", "workers", "servers", "checkpoint_seconds", "diagnosis", "delta", "published_seconds")
     class StageSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1840,6 +1910,8 @@ class JobStatus(_message.Message):
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSIS_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_SECONDS_FIELD_NUMBER: _ClassVar[int]
     protocol: Protocol
     job_name: str
     state: str
@@ -1873,7 +1945,9 @@ class JobStatus(_message.Message):
     servers: _containers.RepeatedCompositeFieldContainer[ServerView]
     checkpoint_seconds: float
     diagnosis: Diagnosis
-    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerView, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., checkpoint_seconds: _Optional[float] = ..., diagnosis: _Optional[_Union[Diagnosis, _Mapping]] = ...) -> None: ...
+    delta: int
+    published_seconds: float
+    def __init__(self, protocol: _Optional[_Union[Protocol, _Mapping]] = ..., job_name: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., epochs: _Optional[int] = ..., tasks_done: _Optional[int] = ..., tasks_total: _Optional[int] = ..., ledger: _Optional[_Union[Ledger, _Mapping]] = ..., samples_per_second: _Optional[float] = ..., loss: _Optional[float] = ..., has_loss: bool = ..., last_evaluation: _Optional[_Union[EvaluationResult, _Mapping]] = ..., workers_alive: _Optional[int] = ..., workers_wanted: _Optional[int] = ..., servers_alive: _Optional[int] = ..., servers_wanted: _Optional[int] = ..., version: _Optional[int] = ..., mean_staleness: _Optional[float] = ..., seconds: _Optional[float] = ..., messages: _Optional[_Iterable[str]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., records_done: _Optional[int] = ..., records_total: _Optional[int] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., bad_records: _Optional[int] = ..., left_out: _Optional[int] = ..., trouble: _Optional[str] = ..., waits_for: _Optional[str] = ..., waits_progress: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerView, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., checkpoint_seconds: _Optional[float] = ..., diagnosis: _Optional[_Union[Diagnosis, _Mapping]] = ..., delta: _Optional[int] = ..., published_seconds: _Optional[float] = ...) -> None: ...
 
 class AuditJobRequest(_message.Message):
     __slots__ = ()

@@ -114,6 +114,7 @@ def main(
         synchronous=job.sync,
         storage_patience=job.storage_patience_seconds,
         sources=Sources(job.checkpoint_dir, job.restore_from, job.continue_from, job.first_rows),
+        publish=job.publish,
     )
     server.moves.connect = lambda other, at: rpc.Connection(
         at, peer=transport.peer_name(job.token, "ps", other), identity=identity

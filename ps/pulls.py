@@ -18,7 +18,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.proto.budget import Budget
 from shoal.proto.errors import WireError
 from shoal.proto.wire import frames
-from shoal.ps.model.pending import PendingGradients, ReadersOrWriter
+from shoal.ps.model.pending import PendingGradients
 from shoal.ps.model.rows import rows_in_blocks
 from shoal.ps.model.unpack import ids_of_tables
 from shoal.ps.ownership import Ownership
@@ -29,9 +29,6 @@ Array = npt.NDArray[Any]
 ANSWER_BYTES = 256 << 20
 """Of answers to pulls of --sync, which are made as a whole; beyond it pulls have to come again."""
 
-UPDATE_SECONDS = 1.0
-"""For the update that a pull waits for. A gradient for it may be missing since a worker died."""
-
 
 class Pulls:
     """The pulls of one server; those that its Answerer leaves to Python."""
@@ -41,14 +38,12 @@ class Pulls:
         registration: Registration,
         ownership: Ownership,
         pending: PendingGradients,
-        whole: ReadersOrWriter,
         answerer: Answerer,
     ) -> None:
-        """registration: has the model. whole: keeps updates of --sync apart from whole answers."""
+        """registration: has the model. pending: has updates of --sync apart from whole answers."""
         self._registration = registration
         self._ownership = ownership
         self._pending = pending
-        self._whole = whole
         self._answers = Budget("whole answers that nobody has taken yet", ANSWER_BYTES)
         self._answerer = answerer
         self._answered = 0
@@ -67,20 +62,20 @@ class Pulls:
         if request.HasField("caller"):
             self._registration.workers.require(request.caller)
         ids = ids_of_tables(arrays, request)
-        if request.after:
-            self._pending.wait(request.after, UPDATE_SECONDS)
-        self._ownership.check(request.routing_epoch, arrays)
-        self._answerer.note_load(arrays)
         if not request.whole_updates:
             # A pull waits for nobody: see ServerModel.
-            return self._read(request, ids)
+            return self._read(request, arrays, ids)
         self._answers.check()
-        with self._whole.reading():
+        with self._pending.whole.reading(request.after):
             # Read as a whole, so that no update waits for who takes it slowly.
-            whole = self._read(request, ids).joined()
+            whole = self._read(request, arrays, ids).joined()
         return frames.Pieces(len(whole), self._answers.giving(whole))
 
-    def _read(self, request: pb.PullRequest, ids: list[Array]) -> frames.Pieces:
+    def _read(
+        self, request: pb.PullRequest, arrays: list[Array], ids: list[Array]
+    ) -> frames.Pieces:
+        self._ownership.check(request.routing_epoch, arrays)
+        self._answerer.note_load(arrays)
         model = self._registration.model
         # Read before the rows: a push that lands in between makes the caller count
         # one push too many as missed, never one too few.

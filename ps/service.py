@@ -33,13 +33,14 @@ from shoal.ps.found_ids import find_id
 from shoal.ps.model.checks import check_push
 from shoal.ps.model.finite import check_finite
 from shoal.ps.model.gradients import Gradients, averaged
-from shoal.ps.model.pending import PendingGradients, ReadersOrWriter
+from shoal.ps.model.pending import PendingGradients
 from shoal.ps.model.pushes import PushRegister
 from shoal.ps.model.tables import ServerModel
 from shoal.ps.model.unbroken import Unbroken, end_at_once
 from shoal.ps.model.unpack import check_ids, exactly, unpack
 from shoal.ps.moving import Moves
 from shoal.ps.ownership import Ownership
+from shoal.ps.publishing import Publishing
 from shoal.ps.pulls import Pulls
 from shoal.ps.registration import Registration
 from shoal.ps.saved.progress import Progress
@@ -68,13 +69,15 @@ class ParameterServer:
         synchronous: bool = False,
         storage_patience: float = 300.0,
         sources: Sources = NOTHING_SAVED,
+        publish: str = "",
         end: Callable[[], NoReturn] = end_at_once,
     ) -> None:
         """Serve nothing yet.
 
         finite_only: refuse pushes with a NaN or an infinity. synchronous: the job is one of
         --sync. storage_patience: seconds, with the storage of what is restored. sources: where
-            that is, and where checkpoints are written. end: ends the process, at once.
+            that is, and where checkpoints are written. publish: the folder of the job's deltas,
+            "" for none. end: ends the process, at once.
         """
         self._check_finite = finite_only
         self._synchronous = synchronous
@@ -83,7 +86,8 @@ class ParameterServer:
         # Why calls with certificates go through Python's ssl; empty: they do not.
         self.slow_tls = ""
         self.server = server
-        # Without Python; with --sync all calls are Python's, as they may wait for an update.
+        self._pending = PendingGradients()
+        # Without Python; with --sync only pulls.
         self.answerer = Answerer(
             methods.PULL.kind,
             methods.PUSH.kind,
@@ -93,6 +97,7 @@ class ParameterServer:
                 "push-received", "push-logged", "push-half-applied", "push-applied"
             ),
             broken=self._unbroken.end,
+            updates=self._pending.whole if synchronous else None,
         )
         self.ownership = Ownership(server, routing, self.answerer)
         self.stopped = threading.Event()
@@ -103,7 +108,6 @@ class ParameterServer:
         self.seen = Seen()
         self._pushes = PushRegister(self.answerer)
         self.progress = Progress(self.stopped)
-        self._pending = PendingGradients()
         self.registration = Registration(
             server,
             self.ownership,
@@ -115,10 +119,8 @@ class ParameterServer:
             self._pending,
         )
         self.registration.synchronous = synchronous
-        self._whole = ReadersOrWriter()
-        self.pulls = Pulls(
-            self.registration, self.ownership, self._pending, self._whole, self.answerer
-        )
+        self._whole = self._pending.whole
+        self.pulls = Pulls(self.registration, self.ownership, self._pending, self.answerer)
         # Set once the master knows of this server.
         self.ready = threading.Event()
         # Not set while calls are refused with NOT_READY: the port opens before anything is here.
@@ -133,6 +135,9 @@ class ParameterServer:
             lambda: self._pending.update,
         )
         self._shards.seen = self.seen
+        self._publishing = Publishing(
+            server, lambda: self.model, self.ownership, self._pushes, publish
+        )
         self.moves = Moves(server, self.registration, self.ownership, self._pushes, self._pending)
         self._log: UpdateLog | None = None
         self.held_logs = PeerLogs()
@@ -140,7 +145,7 @@ class ParameterServer:
     def take_calls(self, taken: bool = True) -> None:
         """Take calls of workers from now on, or refuse them with NOT_READY."""
         (self.open.set if taken else self.open.clear)()
-        self.answerer.open(taken and not self._synchronous)
+        self.answerer.open(taken)
 
     def keep_log(
         self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
@@ -174,6 +179,7 @@ class ParameterServer:
             methods.WRITE_SHARD: self._of_master(self._shards.write),
             methods.DROP_CHECKPOINT: self._of_master(self._shards.drop),
             methods.COMPLETE_CHECKPOINT: self._of_master(self._shards.complete),
+            methods.PUBLISH: self._of_master(self._publishing.publish),
             methods.SET_ROUTING: self._of_master(self._routing(self.moves.set_routing)),
             methods.BEGIN_MOVE: self._of_master(self.moves.begin),
             methods.SEND_ROWS: self._of_master(self.moves.send),
@@ -205,13 +211,12 @@ class ParameterServer:
 
     def push(self, frame: bytes | memoryview) -> bytes:
         """Apply a push once, or hold it for the update that is to name it."""
+        if self._synchronous:
+            frame = kept(memoryview(frame))  # it is held beyond the call
         # One that came here for its size, or with TLS.
-        if (answer := self.answerer.push(frame)) is not None:
+        elif (answer := self.answerer.push(frame)) is not None:
             return answer
         unpacked = unpack(frame)
-        if unpacked.request.hold:
-            frame = kept(memoryview(frame))  # beyond the call
-            unpacked = unpack(frame)
         request, gradients = unpacked.request, unpacked.gradients
         self.registration.workers.require(request.identity)
         model = self.model
@@ -277,6 +282,7 @@ class ParameterServer:
         check_ids(ids)
         self._check_still(request.routing_epoch, [ids])
         self.model.assign(request.table, ids, rows)
+        self._publishing.assigned()
         if self._log is not None:
             self._log.assigned()
         # A round of a move that began meanwhile may have passed by the rows: they come again.

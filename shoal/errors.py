@@ -16,6 +16,7 @@ from urllib.parse import quote, quote_plus
 EXIT_SUCCESS = 0
 EXIT_JOB_FAILED = 1
 EXIT_USER_ERROR = 2
+EXIT_HELD_BACK = 3
 EXIT_INTERRUPTED = 130
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

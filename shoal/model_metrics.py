@@ -7,6 +7,7 @@ records that `GroupAUC` keeps follow one another. Metrics of retrieval are retri
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from shoal.bags import ON_TENSORFLOW
 from shoal.base.group_auc import GroupRecords
+from shoal.base.slices import SliceSums
 from shoal.native.strings import string_ids
 
 Floats = npt.NDArray[np.float64]
@@ -163,8 +165,7 @@ class GroupAUC(GroupRecords, keras.metrics.Metric):
 
 def _halves(groups: Any, by: str) -> tuple[Floats, Floats]:
     """The upper and the lower 32 bits of each group, which float64 holds exactly."""
-    is_tensor = keras.ops.is_tensor(groups)
-    values = np.asarray(keras.ops.convert_to_numpy(groups) if is_tensor else groups).reshape(-1)
+    values = _numpy(groups).reshape(-1)
     if values.dtype.kind in "OSUT":
         values = string_ids(values)
     if values.dtype.kind not in "iu":
@@ -174,3 +175,56 @@ def _halves(groups: Any, by: str) -> tuple[Floats, Floats]:
         )
     numbers = values.astype(np.int64)
     return (numbers >> 32).astype(np.float64), (numbers & 0xFFFFFFFF).astype(np.float64)
+
+
+@keras.saving.register_keras_serializable(package="shoal")
+class Slices(SliceSums, keras.metrics.Metric):
+    """The metrics of the records with each value of some features, and the AUC of the worst.
+
+    Of each slice the job's report and `result.json` have the number of records, the AUC (by 200
+    thresholds, as keras.metrics.AUC), the log loss, the calibration and the mean label.
+
+    by: names of features, of what `feed` gives: integers, bools or strings, [batch] or [batch, 1].
+    min_records: of a slice that is told.
+    from_logits: predictions are logits, not chances.
+    """
+
+    def __init__(
+        self,
+        by: Sequence[str],
+        min_records: int = 100,
+        from_logits: bool = False,
+        name: str = "worst_slice",
+        dtype: Any = None,
+    ) -> None:
+        """Raises ValueError for no list of names, and for less than one record."""
+        super().__init__(name=name, dtype=dtype)
+        self.begin(by, min_records, from_logits=from_logits)
+
+    def update_state(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None, groups: Any = None
+    ) -> None:
+        """Add a batch, eagerly. groups: the features by name.
+
+        Raises ValueError without them, and for more than one number a record.
+        """
+        if groups is None:
+            raise ValueError(
+                f"Slices(by={list(self.by)}) needs groups=..., the features, which Keras does not "
+                "give to metrics: use it in eval_metrics_fn of a job"
+            )
+        labels, predictions, _ = map(
+            keras.ops.convert_to_numpy, _columns(y_true, y_pred, sample_weight)
+        )
+        features = {name: _numpy(groups[name]) for name in self.by}
+        self.add(np.asarray(labels, np.float64), np.asarray(predictions, np.float64), features)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        own = {"by": list(self.by), "min_records": self.min_records}
+        return {**super().get_config(), **own, "from_logits": self.from_logits}
+
+
+def _numpy(values: Any) -> npt.NDArray[Any]:
+    """An array, of a tensor of strings too."""
+    return np.asarray(keras.ops.convert_to_numpy(values) if keras.ops.is_tensor(values) else values)

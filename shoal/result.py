@@ -19,6 +19,7 @@ from shoal.base.disk.wholefile import reading
 from shoal.base.metrics_columns import TYPES
 from shoal.base.modules.libraries import library
 from shoal.errors import (
+    EXIT_HELD_BACK,
     EXIT_INTERRUPTED,
     EXIT_JOB_FAILED,
     EXIT_SUCCESS,
@@ -48,6 +49,11 @@ class JobResult:
         "stopped".
     metrics: of the last evaluation, by name; None stands for a NaN.
     evaluations: all of them, {version, epoch, metrics, records, loss}.
+    first_evaluation: one more, of the earlier model on the new training records, before it was
+        trained on them (--evaluate-first); None if there was none.
+    slices: of the last evaluation, the worst first: {metric, feature, value, records, auc,
+        log_loss, calibration, label_mean}, of shoal.metrics.Slices.
+    held_back: why --publish-if kept the link from this job, a sentence each.
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
     bad_records: records given up, {data, source, record, place, error}.
@@ -66,6 +72,9 @@ class JobResult:
     job_dir: Path
     metrics: dict[str, float | None] = field(default_factory=dict)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    first_evaluation: dict[str, Any] | None = None
+    slices: list[dict[str, Any]] = field(default_factory=list)
+    held_back: list[str] = field(default_factory=list)
     ledger: dict[str, int] = field(default_factory=dict)
     bad_records: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +97,7 @@ class JobResult:
     failure: dict[str, Any] | None = None
     messages: list[str] = field(default_factory=list)
     output: str | None = None
+    published: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         """The result of the job, a line each; `shoal status` has the whole report."""
@@ -267,7 +277,7 @@ class JobResult:
     def exit_code(self) -> int:
         """The exit code of the command line."""
         if self.state == "succeeded":
-            return EXIT_SUCCESS
+            return EXIT_HELD_BACK if self.held_back else EXIT_SUCCESS
         if self.state == "stopped":
             return EXIT_INTERRUPTED
         user_error = self.failure is not None and self.failure.get("kind") == "USER_ERROR"

@@ -12,12 +12,12 @@ ATTRIBUTES = 15
 
 LARGE = {
     "a record: a field for each fact, and no part that could stand alone": (
-        *("WorkerMember", "ServerMember", "Task", "Shard", "JobResult"),
+        *("WorkerMember", "ServerMember", "Task", "Shard", "JobResult", "DeltaManifest"),
         *("KubernetesOptions", "Progress", "Heartbeat"),
     ),
     "one state that changes as a whole: its parts would share all attributes": (
         *("Checkpoints", "Moves", "PhaseMachine", "TaskBoard", "Registration", "Circuit"),
-        *("Watch", "Watcher", "Following", "Journal", "FileSink", "CompiledSteps"),
+        *("Watch", "Watcher", "Following", "Journal", "FileSink", "CompiledSteps", "Publishing"),
     ),
     "holds the parts of a process, and passes calls on to them": (
         *("Job", "ParameterServer", "Worker", "ServedModel", "InputPipeline", "ServerCalls"),

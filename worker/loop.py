@@ -13,6 +13,7 @@ from contextlib import closing
 
 from shoal.checkpoints.outputs import check_output, try_output, written
 from shoal.checkpoints.saved import open_saved
+from shoal.config.conditions import check_metrics
 from shoal.config.job import JobConfig
 from shoal.errors import StorageAwayError, StorageError, UserCodeError, UserError, without_secrets
 from shoal.files.patience import Patience
@@ -23,15 +24,16 @@ from shoal.proto.errors import ServerAwayError, WireError
 from shoal.worker.attribution import attributed, attributing
 from shoal.worker.code.module import UserModule, summary
 from shoal.worker.engines import chosen_engine
-from shoal.worker.engines.engine import StepInputs
+from shoal.worker.engines.engine import InputPipeline, StepInputs
 from shoal.worker.input import modes
 from shoal.worker.input.batch import Batch
-from shoal.worker.input.data import JobData
+from shoal.worker.input.data import DATA, JobData
 from shoal.worker.model.evaluation import Evaluation
 from shoal.worker.model.lookahead import pulled_ahead
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs import export
 from shoal.worker.outputs.first_rows import write_first_rows
+from shoal.worker.outputs.live_model import write_live_model
 from shoal.worker.outputs.prediction import PredictionWriter
 from shoal.worker.outputs.prediction_output import begin_output, finish_output
 from shoal.worker.reports.heartbeat import Heartbeat
@@ -222,6 +224,8 @@ class Worker:
     def _name_place(self, task: pb.Task, failure: pb.Failure) -> None:
         """Let the reader name the first of the records that are at fault."""
         mode = _MODES.get(task.kind)
+        if task.kind == pb.EVALUATE and task.data == DATA[modes.TRAINING]:
+            mode = modes.TRAINING
         if mode is None or not failure.HasField("range") or failure.kind == pb.STORAGE:
             return
         try:
@@ -245,6 +249,8 @@ class Worker:
         check_output(config)
         try_output(config)
         lacking = export.check(self._model, config) if config.command == "train" else []
+        if config.publish:
+            lacking += write_live_model(self._model, config)
         if config.command == "predict":
             begin_output(config)
         if config.command == "train":
@@ -252,7 +258,12 @@ class Worker:
         if config.command == "train" and config.validation_data:
             spec = self._data.pipeline(modes.EVALUATION).features_spec
             self._model.check_features(spec, self._data.feed(modes.EVALUATION))
-            self._evaluator_ready()
+        if config.command == "train" and (config.validation_data or config.evaluates_first):
+            evaluator = self._evaluator_ready()
+            first = self._data.evaluated("" if config.validation_data else DATA[modes.TRAINING])
+            evaluator.check_features(first.features_spec)
+            if config.publish_if:
+                check_metrics(config.publish_if, evaluator.result_names())
         report.data.CopyFrom(self._data.description())
         report.data.notes.extend(lacking)
         if config.command == "train":
@@ -278,7 +289,7 @@ class Worker:
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         evaluator = self._evaluator_ready()
         evaluator.reset()
-        with closing(self._pulled(modes.EVALUATION, task)) as batches:
+        with closing(self._pulled(self._data.evaluated(task.data), task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the evaluation", batch.records)
                 with doing, attributing(batch.records):
@@ -288,22 +299,27 @@ class Worker:
                     return
         report.states.CopyFrom(evaluator.states())
 
-    def _pulled(self, mode: str, task: pb.Task) -> Generator[tuple[Batch, StepInputs], None, None]:
-        batches = self._data.pipeline(mode).batches(task.range)
-        return pulled_ahead(batches, self._model, self._progress)
+    def _pulled(
+        self, pipeline: InputPipeline, task: pb.Task
+    ) -> Generator[tuple[Batch, StepInputs], None, None]:
+        return pulled_ahead(pipeline.batches(task.range), self._model, self._progress)
 
     def _finish_evaluation(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         metrics = self._evaluator_ready().finish(task.states)
         for name, value in metrics.items():
             report.metrics.values[name] = value
-        self._model.callbacks.evaluated(self._model.model, metrics)
+        report.metrics.slices.extend(self._evaluator_ready().slices())
+        if task.data != DATA[modes.TRAINING]:  # which says nothing of this job's training
+            self._model.callbacks.evaluated(self._model.model, metrics)
         faults.point("metrics-computed")
         report.stop_training = self._model.callbacks.stop_reason()
 
     def _evaluator_ready(self) -> Evaluation:
         if self._evaluator is None:
             self._evaluator = chosen_engine().evaluator(self._model, self._model.module)
-            pipeline = self._data.pipeline(modes.EVALUATION)
+            # Of both data, if the job evaluates both: their labels are of one form.
+            mode = modes.EVALUATION if self._config.validation_data else modes.TRAINING
+            pipeline = self._data.evaluated(DATA[mode])
             self._evaluator.build(pipeline.labels_spec, pipeline.weights_spec)
         return self._evaluator
 
@@ -313,7 +329,7 @@ class Worker:
                 self._config, self._module, self._worker, self._patience
             )
         outputs = []
-        with closing(self._pulled(modes.PREDICTION, task)) as batches:
+        with closing(self._pulled(self._data.pipeline(modes.PREDICTION), task)) as batches:
             for batch, inputs in batches:
                 doing = self._progress.watch.doing("the prediction", batch.records)
                 with doing, attributing(batch.records):

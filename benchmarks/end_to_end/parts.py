@@ -120,7 +120,7 @@ def steps(served: ServedModel, group: ServerGroup, batches: list[Any], timer: Ti
         with timer.part("pull"):
             pulled = group.pulls.fetch(grouped, group.routing, training=True)
         with timer.part("tensors"):
-            inputs = served._steps.inputs(pulled)
+            inputs = served.steps.inputs(pulled)
         batch = Batch(features, labels, int(labels.shape[0]), 0, 0)
         prepared = Prepared(batch, pulled, inputs)
         with timer.part("step"):

@@ -2,18 +2,20 @@
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
         [--processes N] [--servers N] [--warm-steps N]
-        [--systems shoal torch jax log-file log-peer insecure tls seen ceiling keras strategy]
+        [--systems shoal torch jax log-file log-peer publish insecure tls seen ceiling keras
+        strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy).
 `shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=file and
 --durability=peer, where they are asked for; `torch` and `jax` are shoal with the same model as a
-module of PyTorch and for Keras on JAX; `insecure` and `tls` are with --tls=never and --tls=always
-(benchmarks/security.py compares these); `seen` has all that watches a job: metrics with hot ids,
-the live page, TensorBoard and events. Compare it with a job that nothing watches:
-`--systems shoal seen --shoal=--metrics-seconds=0`. --servers says how many servers shoal then has.
-With several depths, each is a system; what is called "shoal" is of the first. The systems take
-turns, as this kind of machine's speed drifts; a ratio is of medians over the rounds.
+module of PyTorch and for Keras on JAX; `publish` has a delta each second; `insecure` and `tls` are
+with --tls=never and --tls=always (benchmarks/security.py compares these); `seen` has all that
+watches a job: metrics with hot ids, the live page, TensorBoard and events. Compare it with a job
+that nothing watches: `--systems shoal seen --shoal=--metrics-seconds=0`. --servers says how many
+servers shoal then has. With several depths, each is a system; what is called "shoal" is of the
+first. The systems take turns, as this kind of machine's speed drifts; a ratio is of medians over
+the rounds.
 
 A round of shoal is a whole `shoal train` that reads Parquet files, observed from its second
 epoch on and then stopped: as the peers, which have their tables and some data in memory from
@@ -66,6 +68,10 @@ FLAGS = {
     "log-peer": ("--durability", "peer"),
     "insecure": ("--durability", "checkpoint", "--tls", "never"),
     "tls": ("--durability", "checkpoint", "--tls", "always"),
+    "publish": (
+        *("--durability", "checkpoint", "--publish-seconds", "1"),
+        *("--publish", str((BENCH / "live").resolve())),
+    ),
     "seen": (
         *("--durability", "checkpoint", "--metrics-seconds", "10", "--serve-metrics"),
         *("--metrics-hot-ids", "20", "--dashboard", "0"),

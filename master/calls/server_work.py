@@ -18,6 +18,7 @@ from typing import Any, assert_never
 from shoal.master.calls.between_updates import BetweenUpdates
 from shoal.master.calls.fences import Fences, Said
 from shoal.master.calls.move_slots import MovingError, Servers, SlotMover
+from shoal.master.calls.publish import DeltaPublisher, Position, PublishError
 from shoal.master.calls.servers import Place, ServerConnections, places_of
 from shoal.master.calls.take_checkpoint import CheckpointTaker, TakingError
 from shoal.master.calls.update_thread import UpdateThread
@@ -27,6 +28,7 @@ from shoal.master.job.instructions import (
     ConfirmServers,
     FenceWorker,
     MoveSlots,
+    PublishDelta,
     RemoveCheckpoints,
     SettleServers,
     TakeCheckpoint,
@@ -62,6 +64,7 @@ ServerInstruction = (
     FenceWorker
     | ApplyUpdate
     | TakeCheckpoint
+    | PublishDelta
     | ConfirmServers
     | MoveSlots
     | SettleServers
@@ -175,6 +178,14 @@ def _fixed(job: Job, now: float) -> dict[str, Any]:
     return position(job, now)
 
 
+def _position_of(job: Job, now: float) -> tuple[dict[ServerId, Place], Position]:
+    del now
+    places = places_of(job.members.servers.values())
+    present = set(job.moves.routing.present)
+    there = {server: place for server, place in places.items() if server.index in present}
+    return there, Position(job.moves.routing, job.work.records[0])
+
+
 def _note_cores(told: ProcessorTime, job: Job, now: float) -> None:
     del now
     job.record.cores_in_use.add(told, training=job.phases.phase is Phase.TRAINING)
@@ -198,6 +209,7 @@ class ServerWork:
         self._ending = ending
         self._servers = ServerConnections(job.config.token, identity)
         self._taker = CheckpointTaker(job.config, self._servers)
+        self._publisher = DeltaPublisher(job.config, self._servers)
         self._between = BetweenUpdates(job, ending) if job.config.sync else None
         self._mover = SlotMover(self._servers, ending, self._between)
         self._updates = UpdateThread(ending)
@@ -213,6 +225,8 @@ class ServerWork:
                 self._updates.submit(partial(self._apply_update, update))
             case TakeCheckpoint(final):
                 self._threads.submit(self._job.attempt, partial(self._take_checkpoint, final))
+            case PublishDelta(course):
+                self._threads.submit(self._job.attempt, partial(self._publish, course))
             case ConfirmServers():
                 self._threads.submit(self._job.attempt, self._confirm)
             case MoveSlots(table):
@@ -316,6 +330,33 @@ class ServerWork:
                 self._servers.complete_checkpoint(server, place, taken.number, taken.nonce)
         return True
 
+    # ------------------------------------------------------------ deltas
+
+    def look_at_published(self) -> None:
+        """Look at the folder of --publish before anything is trained."""
+        if self._job.config.publish:
+            try:
+                self._publisher.check()
+            except PublishError as error:
+                if error.for_good:
+                    self._job.apply(events.DeltaFailed(str(error), for_good=True))
+                else:
+                    self._job.warn(str(error))
+
+    def _publish(self, course: int | None) -> None:
+        """Publish a delta. course: as of `PublishDelta`."""
+        places, position = self._job.apply(_position_of)
+        try:
+            published = self._publisher.publish(places, position)
+        except Exception as error:
+            if not isinstance(error, PublishError):
+                logger.exception("publishing a delta failed")
+            why = str(error) or type(error).__name__
+            for_good = isinstance(error, PublishError) and error.for_good
+            self._job.apply(events.DeltaFailed(why, for_good))
+        else:
+            self._job.apply(events.DeltaPublished(published, course))
+
     # ------------------------------------------------------------ moves of slots
 
     def _move_saved(self, between: BetweenUpdates, message: pb.RoutingTable) -> None:
@@ -392,7 +433,7 @@ class ServerWork:
                 # A server is away, and will be started again, or the job ends.
                 if self._ending.wait(AGAIN_SECONDS):
                     return
-            self._job.apply(events.UpdateApplied(update.number, version))
+            self._job.note(events.UpdateApplied(update.number, version))
         except Exception as error:
             logger.exception("update %d failed", update.number)
             message = f"update {update.number} failed: {error}"

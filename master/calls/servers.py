@@ -210,6 +210,15 @@ class ServerConnections:
         reply = self._call_once(server, place, methods.WRITE_SHARD, request, WRITE_DEADLINE)
         return [reply.shard, *reply.empty]
 
+    def publish(
+        self, server: ServerId, place: Place, request: pb.PublishRequest
+    ) -> pb.PublishReply:
+        """Make a server write its share of a delta.
+
+        Raises WireError, PeerUnavailableError.
+        """
+        return self._call_once(server, place, methods.PUBLISH, request, WRITE_DEADLINE)
+
     def complete_checkpoint(self, server: ServerId, place: Place, number: int, nonce: str) -> None:
         """Tell a server that a checkpoint is complete; the next one's word will do as well."""
         request = pb.CompleteCheckpointRequest(number=number, nonce=nonce)

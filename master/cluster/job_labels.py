@@ -16,7 +16,7 @@ from shoal.master.work.phases import Phase
 Labels = dict[str, str | None]
 """None: there is no such label."""
 
-_WORKS = (Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING)
+_WORKS = (Phase.EVALUATING_FIRST, Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING)
 
 
 def labels_of(job: Job, _now: float) -> Labels:

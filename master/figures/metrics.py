@@ -65,6 +65,7 @@ class _Facts:
     checkpoints: int
     failed_checkpoints: int
     checkpoint_age: float | None
+    publish_age: float | None
 
 
 def _facts(job: Job, now: float) -> _Facts:
@@ -83,6 +84,7 @@ def _facts(job: Job, now: float) -> _Facts:
         job.checkpoints.count,
         job.checkpoints.failures,
         job.checkpoints.age(now),
+        job.publishing.age(now),
     )
 
 
@@ -111,6 +113,12 @@ class JobMetrics(Collector):
         yield from _of_work(facts, config)
         yield from _of_processes(facts)
         yield from _of_checkpoints(facts, config)
+        if facts.publish_age is not None:
+            yield GaugeMetricFamily(
+                "shoal_publish_age_seconds",
+                "Time since the newest delta; before the first, since training began.",
+                facts.publish_age,
+            )
 
 
 def _job_info(config: JobConfig, status: pb.JobStatus) -> Metric:

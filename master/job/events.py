@@ -241,6 +241,45 @@ class CheckpointRefused(OfServer[None]):
     why: str
 
 
+@dataclass(frozen=True)
+class Published:
+    """A delta that is whole.
+
+    bytes: of all its shares. seconds: of a processor, which the dearest of them took.
+    """
+
+    number: int
+    base: bool
+    bytes: int
+    seconds: float
+
+
+class DeltaPublished(Event[None]):
+    """A delta is whole. course: as of `PublishDelta`."""
+
+    delta: Published
+    course: int | None = None
+
+
+class DeltaFailed(Event[None]):
+    """A delta could not be published. for_good: nor could any other."""
+
+    why: str
+    for_good: bool = False
+
+
+class DeltaLeftOut(Event[None]):
+    """The delta of the end of training is not to be published."""
+
+    why: str
+
+
+class PublishingHeld(Event[None]):
+    """The user has nothing published from now on, or again."""
+
+    held: bool
+
+
 # ---------------------------------------------------------------- servers
 
 

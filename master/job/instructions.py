@@ -72,6 +72,16 @@ class TakeCheckpoint:
 
 
 @dataclass(frozen=True)
+class PublishDelta:
+    """Publish what has changed, then tell the job (`DeltaPublished` or `DeltaFailed`).
+
+    course: that of the end of training, after so many returns to training; None: not that.
+    """
+
+    course: int | None = None
+
+
+@dataclass(frozen=True)
 class ConfirmServers:
     """Ask all servers what they have, then tell the job (`ServersConfirmed`)."""
 
@@ -111,6 +121,7 @@ Instruction = (
     | FenceWorker
     | ApplyUpdate
     | TakeCheckpoint
+    | PublishDelta
     | ConfirmServers
     | MoveSlots
     | SettleServers

@@ -37,6 +37,7 @@ from shoal.master.job.members.members import ProcessState
 from shoal.master.job.members.start_waits import StartWaits
 from shoal.master.job.members.storage_waits import StorageWaits
 from shoal.master.job.moves.placement import Weights
+from shoal.master.job.publishing.publishing import Publishing
 from shoal.master.job.scaling.autoscaling import SCALE_SECONDS, Autoscaler
 from shoal.master.job.scaling.server_scaling import ServerScaler
 from shoal.master.job.scaling.stragglers import Stragglers
@@ -46,7 +47,7 @@ from shoal.master.job.task_outcomes import TaskOutcomes
 from shoal.master.job.worker_lifecycle import WorkerLifecycle
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import FIRST_INCARNATION, ServerId, Start, WorkerId
-from shoal.master.work.phases import Phase
+from shoal.master.work.phases import BEFORE_THE_END_OF_TRAINING, Phase
 from shoal.master.work.range_failures import shortened
 from shoal.master.work.units import Task
 from shoal.proto import shoal_pb2 as pb
@@ -74,6 +75,7 @@ class Job:
         self.servers = ServerLifecycle(config, state, self.outcomes)
         self._workers = WorkerLifecycle(config, state, self.outcomes, self.servers)
         self.checkpoints = Checkpoints(config, state)
+        self.publishing = Publishing(config, state)
         self._look_anew()
         self._assignments = Assignments(
             config.min_workers, config.evaluation_workers, state, self.outcomes, self._workers
@@ -138,6 +140,10 @@ class Job:
             events.CheckpointsFound: self.checkpoints.found,
             events.CheckpointRecovered: self.checkpoints.recovered,
             events.CheckpointRefused: self.checkpoints.refuse,
+            events.DeltaPublished: self.publishing.published,
+            events.DeltaFailed: self.publishing.failed,
+            events.DeltaLeftOut: self.publishing.left_out,
+            events.PublishingHeld: self.publishing.hold,
             events.ServerRegistered: self._server_registered,
             events.ServerHung: self.servers.hung,
             events.ServersConfirmed: self.servers.confirmed,
@@ -173,6 +179,7 @@ class Job:
     def _master_restarted(self, _: events.MasterRestarted, now: float) -> None:
         self.record.note(now, "the master was started again")
         self.checkpoints.master_restarted()
+        self.publishing.master_restarted()
         self.moves.master_restarted()
         self.servers.adopt_all(now)
         self._workers.adopt_all(now)
@@ -190,6 +197,7 @@ class Job:
         restored = event.restored
         same_servers = config.sync or same_table
         self.checkpoints.resumed(restored, event.given_up, same_servers=same_servers)
+        self.publishing.resumed(config)
         self.start_waits.resumed(config)
         self.clocks.clear()
         self._instructions.clear()
@@ -337,6 +345,8 @@ class Job:
         self.moves.tick(self.phases.phase, now, may_move=still)
         self.checkpoints.moves_had_their_turn()
         self.checkpoints.tick(now)
+        for event in self.publishing.due(now):
+            self.on(event, now)
         self.servers.tick()
         for event in self._scaled(now):
             self.on(event, now)
@@ -375,7 +385,7 @@ class Job:
 
     def check_servers(self, servers: int) -> None:
         """Raises WireError(BAD_REQUEST) if the job cannot have so many servers."""
-        if self.phases.phase not in (Phase.STARTING, Phase.DESCRIBING, Phase.TRAINING):
+        if self.phases.phase not in BEFORE_THE_END_OF_TRAINING:
             raise WireError(pb.BAD_REQUEST, "the job has been trained: its servers stay")
         self.moves.check_servers(servers)
 

@@ -29,7 +29,10 @@ _ROUNDS = 3
 """In a row of training what was lost, and no push: only a defect of ours goes on so."""
 
 _LAST = frozenset(
-    {Phase.EVALUATING, Phase.PREDICTING, Phase.FINISHING, Phase.EXPORTING, Phase.CONFIRMING}
+    {
+        *(Phase.EVALUATING, Phase.PREDICTING, Phase.FINISHING, Phase.EXPORTING),
+        *(Phase.PUBLISHING, Phase.CONFIRMING),
+    }
 )
 """Phases after which no other has more tasks."""
 
@@ -61,7 +64,7 @@ class PhaseMachine:
         self.failure: Failure | None = None
         self.giving_up: Failure | None = None
         self.version = 0
-        self._saved = self._confirmed = False
+        self._saved = self._published = self._confirmed = False
         self.whole = False  # the newest checkpoint has all that was trained
         self.returns = self.newest_checkpoint = 0
         self._rounds = self._before = 0  # the former since as little was made as the latter
@@ -76,6 +79,8 @@ class PhaseMachine:
         if target == Phase.TRAINING:
             self._record.training_begins(now)
             self._saved = self.whole = False
+        elif target == Phase.PUBLISHING:
+            self._published = False
         elif target == Phase.CONFIRMING:
             self._confirmed = False
         elif target == Phase.DEGRADED:
@@ -89,6 +94,8 @@ class PhaseMachine:
     def _work_done(self) -> bool:
         if self.phase == Phase.SAVING:
             return self._saved
+        if self.phase == Phase.PUBLISHING:
+            return self._published
         if self.phase == Phase.CONFIRMING:
             return self._confirmed
         if self.phase == Phase.TRAINING and not self._updates.idle:
@@ -105,7 +112,7 @@ class PhaseMachine:
         self.phase = Phase.STARTING
         self.failure = self.giving_up = None
         self.version = version
-        self._saved = self._confirmed = self.whole = False
+        self._saved = self._published = self._confirmed = self.whole = False
         self._plan = phases.plan(self._config)
         self._work.resume(in_model, version, times, max_bad_records)
         self._updates.resumed()
@@ -120,6 +127,11 @@ class PhaseMachine:
         self._saved, self.whole = True, not lacks
         if self.giving_up is not None:
             self._end_failed(self.giving_up, now, lacks, exports=True)
+        self.advance(now)
+
+    def published(self, now: float) -> None:
+        """The last delta is published, or is not to be."""
+        self._published = True
         self.advance(now)
 
     def confirmed(self, now: float) -> None:

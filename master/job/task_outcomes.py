@@ -55,18 +55,13 @@ class TaskOutcomes:
         match outcome:
             case outcomes.StatesComputed(states):
                 try:
-                    work.evaluations.states_in(task, states, worker)
+                    work.rounds_of(task).states_in(task, states, worker)
                 except MetricMismatchError as error:
                     self._phases.give_up(Failure.internal(str(error)), now)
                 except UserError as error:
                     self._phases.give_up(Failure.of_user(str(error)), now)
-            case outcomes.MetricsComputed(metrics, stop):
-                version, loss = self._phases.version, self._record.loss.taken()
-                result = work.evaluations.metrics_in(task, metrics, version, work.epoch, loss)
-                numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
-                logger.info("evaluation at version %d: %s", result.version, numbers)
-                self._stop_training(stop, result.version, now)
-                self._follow_rules(now)
+            case outcomes.MetricsComputed():
+                self._evaluated(task, outcome, now)
             case outcomes.Done(stop):
                 self._ended(task, outcomes.Trained(task.records, task.records), now)
                 work.complete(task)
@@ -83,6 +78,23 @@ class TaskOutcomes:
                 if failure is not None:
                     self._phases.fail(failure, now)
         self._phases.advance(now)
+
+    def _evaluated(self, task: Task, outcome: outcomes.MetricsComputed, now: float) -> None:
+        """A round has its numbers."""
+        work, metrics = self._work, outcome.metrics
+        rounds, first = work.rounds_of(task), work.rounds_of(task) is work.first
+        loss = None if first else self._record.loss.taken()
+        result = rounds.metrics_in(
+            task, metrics, self._phases.version, work.epoch, loss, outcome.slices
+        )
+        numbers = ", ".join(f"{name} {value:.6g}" for name, value in metrics.items())
+        if first:  # of a model that this job has not trained
+            text = f"the earlier model on the {result.records:,} new records: {numbers}"
+            self._record.note(now, text)
+            return
+        logger.info("evaluation at version %d: %s", result.version, numbers)
+        self._stop_training(outcome.stop, result.version, now)
+        self._follow_rules(now)
 
     def task_failed(
         self, task: Task, cause: FailureCause, trained: outcomes.Trained, now: float

@@ -24,7 +24,15 @@ from google.protobuf.message import Message
 from shoal.config.job import JobConfig
 from shoal.errors import UserError
 from shoal.master.job import updates
-from shoal.master.job.events import Event, JobFailed, JobStopped, Result, Taken, TaskWanted
+from shoal.master.job.events import (
+    Event,
+    JobFailed,
+    JobStopped,
+    Published,
+    Result,
+    Taken,
+    TaskWanted,
+)
 from shoal.master.job.instructions import Finished, Wait
 from shoal.master.job.job import Job
 from shoal.master.work import failures, ids, outcomes
@@ -47,6 +55,7 @@ _KINDS: dict[str, type] = Event.kinds | {
         applied.AppliedPush,
         applied.LastPush,
         Taken,
+        Published,
         spans.Interval,
         updates.Gradient,
         outcomes.Done,

@@ -66,10 +66,11 @@ class StatesComputed:
 
 @dataclass(frozen=True)
 class MetricsComputed:
-    """FINISH_EVALUATION: the numbers. stop: as Done's."""
+    """FINISH_EVALUATION: the numbers. stop: as Done's. slices: the worst ones, if there are any."""
 
     metrics: dict[str, float]
     stop: str = ""
+    slices: tuple[pb.SliceMetrics, ...] = ()
 
 
 Success = Done | DataDescribed | StatesComputed | MetricsComputed
@@ -98,6 +99,9 @@ def of_report(request: pb.ReportTaskRequest) -> Outcome:
         case "states":
             return StatesComputed(request.states)
         case "metrics":
-            return MetricsComputed(dict(request.metrics.values), request.stop_training)
+            metrics = request.metrics
+            return MetricsComputed(
+                dict(metrics.values), request.stop_training, tuple(metrics.slices)
+            )
         case _:
             raise WireError(pb.BAD_REQUEST, "a report without an outcome")

@@ -1,7 +1,7 @@
 """The phases of a job: which there are, which may follow which, and a job's own plan.
 
-    starting -> describing -> training -> [saving] -> [evaluating] -> [exporting]
-                                           -> [confirming]
+    starting -> describing -> [evaluating first] -> training -> [saving] -> [evaluating]
+                                           -> [exporting] -> [publishing] -> [confirming]
                                         -> evaluating
                                         -> predicting -> finishing
     and from each of these, in the end, -> succeeded, or degraded where updates stay lost
@@ -27,12 +27,14 @@ class Phase(enum.Enum):
     # Distinct to us, the same to users: nothing is trained or computed yet.
     DESCRIBING = "starting, reading data"
 
+    EVALUATING_FIRST = "evaluating, before training"  # the earlier model on the new records
     TRAINING = "training"
     SAVING = "saving"  # the checkpoint at the end of training
     EVALUATING = "evaluating"  # the last round; rounds within training are TRAINING
     PREDICTING = "predicting"
     FINISHING = "predicting, completing the output"
     EXPORTING = "exporting"
+    PUBLISHING = "publishing"  # the delta that has all that was trained
     CONFIRMING = "confirming"  # the servers are asked whether they have everything
     SUCCEEDED = "succeeded"
     DEGRADED = "degraded"  # it has come to its end, and updates stay lost
@@ -57,12 +59,23 @@ class Phase(enum.Enum):
 
 _END = frozenset({Phase.SUCCEEDED, Phase.DEGRADED})
 
-_AFTER_TRAINING = (Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.CONFIRMING)
+_AFTER_TRAINING = (
+    *(Phase.SAVING, Phase.EVALUATING, Phase.EXPORTING, Phase.PUBLISHING),
+    Phase.CONFIRMING,
+)
 """In their order; each may be left out, and from each of them training may begin again."""
+
+BEFORE_THE_END_OF_TRAINING = frozenset(
+    {Phase.STARTING, Phase.DESCRIBING, Phase.EVALUATING_FIRST, Phase.TRAINING}
+)
+"""Phases in which the job is to train, or trains."""
 
 _FORWARD: dict[Phase, frozenset[Phase]] = {
     Phase.STARTING: frozenset({Phase.DESCRIBING}),
-    Phase.DESCRIBING: frozenset({Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}),
+    Phase.DESCRIBING: frozenset(
+        {Phase.EVALUATING_FIRST, Phase.TRAINING, Phase.EVALUATING, Phase.PREDICTING}
+    ),
+    Phase.EVALUATING_FIRST: frozenset({Phase.TRAINING}),
     Phase.TRAINING: frozenset(_AFTER_TRAINING) | _END,
     Phase.PREDICTING: frozenset({Phase.FINISHING}),
     Phase.FINISHING: frozenset({Phase.SUCCEEDED}),
@@ -82,6 +95,8 @@ def plan(config: JobConfig) -> list[Phase]:
     """The phases that this job goes through when all goes well, in order."""
     phases = [Phase.STARTING, Phase.DESCRIBING]
     if config.command == "train":
+        if config.evaluates_first:
+            phases.append(Phase.EVALUATING_FIRST)
         phases.append(Phase.TRAINING)
         if config.checkpoint_steps or config.checkpoint_seconds:
             phases.append(Phase.SAVING)
@@ -89,6 +104,8 @@ def plan(config: JobConfig) -> list[Phase]:
             phases.append(Phase.EVALUATING)
         if config.output:
             phases.append(Phase.EXPORTING)
+        if config.publish:
+            phases.append(Phase.PUBLISHING)
         if not config.sync:  # there a server's death ends the job
             phases.append(Phase.CONFIRMING)
     elif config.command == "evaluate":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal.base.words import one_line
+from shoal.config.flags import flag
 from shoal.master.work.evaluation.evaluation import Evaluations
 from shoal.master.work.failures import Failure
 from shoal.master.work.ids import WorkerId
@@ -93,7 +94,7 @@ class RangeFailures:
         nothing_left = evaluations.give_up(task)
         consequence = self._conclude(case, task, now)
         if nothing_left and consequence.failure is None:
-            message = "no record of --validation-data can be evaluated: "
+            message = f"no record of {flag(f'{task.data}_data')} can be evaluated: "
             failure = replace(cause.failure, message=message + cause.failure.message)
             return replace(consequence, failure=failure)
         return consequence

@@ -105,7 +105,8 @@ class Task:
     skipped: FINISH_PREDICTION: positions in the whole input of records given up.
     again: TRAIN: its records were trained, and a server has lost their gradients.
     windows: TRAIN: edges of those windows that the span's positions are in (windows.py).
-    data, sources: DESCRIBE_SOURCES: names of sources, and the data that they are of.
+    data: DESCRIBE_SOURCES, EVALUATE, FINISH_EVALUATION: the data that it is about. sources:
+        DESCRIBE_SOURCES: names of sources.
     """
 
     id: int

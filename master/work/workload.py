@@ -60,7 +60,8 @@ class Workload:
     """The work of the job that `config` describes.
 
     board: the training tasks, once the data is known. evaluations: the rounds, likewise,
-    where there is data for them. rules: of callbacks(). follow_ups: of evaluations.
+    where there is data for them. first: the round of the earlier model on the training data, before
+    it is trained. rules: of callbacks(). follow_ups: of evaluations.
     failures: of ranges. copies: what servers have of the training records.
     """
 
@@ -80,6 +81,7 @@ class Workload:
         self.rules = Rules()
         self.board = self._training(())
         self.evaluations = self._rounds(())
+        self.first = self._rounds(())
         self._evaluated_epoch = -1  # the last one at whose end a round was requested
         self.follow_ups = FollowUps(self._next_id)
         self.failures = RangeFailures(config.max_bad_records, record)
@@ -102,12 +104,16 @@ class Workload:
             shuffle_buffer=config.shuffle_buffer,
         )
 
-    def _rounds(self, sources: Sequence[Source], *, complete: bool = True) -> Evaluations:
+    def _rounds(
+        self, sources: Sequence[Source], *, complete: bool = True, data: str = VALIDATION
+    ) -> Evaluations:
+        by_version = sources and data == VALIDATION
         return Evaluations(
             sources,
+            data=data,
             complete=complete,
             records_per_task=self._config.records_per_task,
-            every_versions=max(self._config.evaluation_steps, 0) if sources else 0,
+            every_versions=max(self._config.evaluation_steps, 0) if by_version else 0,
             next_id=self._next_id,
             batch_size=self._config.batch_size,
         )
@@ -160,12 +166,18 @@ class Workload:
         """The rounds that have ended, oldest first."""
         return self.evaluations.results
 
+    def rounds_of(self, task: Task) -> Evaluations:
+        """The rounds to which a task of an evaluation belongs."""
+        return self.first if task.data == TRAINING else self.evaluations
+
     def finished(self, phase: Phase) -> bool:
         """True if the tasks of a phase are done."""
         if phase == Phase.TRAINING:
             return self.trained and self.follow_ups.idle
         if phase == Phase.EVALUATING:
             return self.evaluations.idle
+        if phase == Phase.EVALUATING_FIRST:
+            return self.first.idle
         if phase == Phase.DESCRIBING and self._config.command != "train":
             return self._queue.finished and self.description.complete
         return self._queue.finished
@@ -174,6 +186,8 @@ class Workload:
         """Tasks of a phase, not of training, that are not done."""
         if phase == Phase.EVALUATING:
             return self.evaluations.tasks_left
+        if phase == Phase.EVALUATING_FIRST:
+            return self.first.tasks_left
         return self._queue.left
 
     @property
@@ -213,11 +227,14 @@ class Workload:
         self.rules = Rules.from_message(data.rules)
         self.description.begin({kind: found for kind, found in more.items() if found})
         if config.command == "train":
-            self.board = self._training(data.training, complete=not data.more_training)
+            complete = not data.more_training
+            self.board = self._training(data.training, complete=complete)
+            if config.evaluates_first:
+                self.first = self._rounds(data.training, complete=complete, data=TRAINING)
         if config.command != "predict" and config.validation_data:
             complete = not data.more_validation
             self.evaluations = self._rounds(data.validation, complete=complete)
-        self._forget_unneeded()
+        self._forget_unneeded(0)
         return None
 
     def sources_described(
@@ -234,6 +251,7 @@ class Workload:
             complete = not self.description.awaits(kind)
             if kind == TRAINING:
                 self.board.extend(described, complete=complete)
+                self.first.extend(described, complete=complete, version=version, epoch=0)
             elif kind == VALIDATION:
                 self.evaluations.extend(
                     described, complete=complete, version=version, epoch=self.epoch
@@ -242,7 +260,7 @@ class Workload:
                 self._prediction += described
             if complete and not self._has_records(kind) and not self._may_be_empty(kind):
                 return self._no_records(kind)
-        self._forget_unneeded()
+        self._forget_unneeded(version)
         return None
 
     def _has_records(self, kind: str) -> bool:
@@ -261,10 +279,12 @@ class Workload:
         given = getattr(self._config, name)
         return Failure.of_user(without_secrets(f"{flag(name)} {given} holds no records"))
 
-    def _forget_unneeded(self) -> None:
+    def _forget_unneeded(self, version: int) -> None:
         """Describe no source that --max-steps leaves out anyway."""
-        if self._config.command == "train" and self.board.all_known:
+        waits = self.description.awaits(TRAINING)
+        if self._config.command == "train" and self.board.all_known and waits:
             self.description.drop(TRAINING)
+            self.first.extend((), complete=True, version=version, epoch=0)
 
     def _compare(
         self, data: outcomes.DataDescribed, note: Callable[[str], object]
@@ -295,6 +315,9 @@ class Workload:
         """Make the tasks of a phase, which begins at this model version."""
         if phase == Phase.EVALUATING:
             self.evaluations.request(version, self.epoch)
+        elif phase == Phase.EVALUATING_FIRST:
+            if not self.first.results:  # a job that is resumed may have done it
+                self.first.request(version, 0)
         elif phase == Phase.PREDICTING:
             spans = cut(self._prediction, self._config.records_per_task, self._config.batch_size)
             before = itertools.accumulate(map(len, spans), initial=0)
@@ -324,6 +347,7 @@ class Workload:
         self.description.resume()
         self.board.resume(in_model, times, version)
         self.evaluations.resume(version)
+        self.first.resume(version)
         self._evaluated_epoch = -1
         self.follow_ups.resume(self.rules, self.evaluations.course)
 
@@ -335,6 +359,8 @@ class Workload:
             return self._queue.take(requester) or self.description.take(requester)
         if phase == Phase.EXPORTING and not requester.exports:
             return None
+        if phase == Phase.EVALUATING_FIRST:
+            return self.first.take(requester) or self.description.take(requester)
         if phase not in (Phase.TRAINING, Phase.EVALUATING):
             return self._queue.take(requester)
         if phase == Phase.TRAINING and self._ends_epoch:
@@ -389,7 +415,7 @@ class Workload:
     def give_back(self, task: Task) -> None:
         """Take a leased task, not of training, from a worker that will not finish it."""
         if task.kind in (pb.EVALUATE, pb.FINISH_EVALUATION):
-            self.evaluations.give_back(task)
+            self.rounds_of(task).give_back(task)
         elif task.kind == pb.DESCRIBE_SOURCES:
             self.description.give_back(task)
         elif self.follow_ups.leases(task):
@@ -407,7 +433,7 @@ class Workload:
         if task.kind == pb.TRAIN:
             return self.failures.training(self.board, task, cause, touched, now)
         if task.kind == pb.EVALUATE:
-            return self.failures.evaluation(self.evaluations, task, cause, now)
+            return self.failures.evaluation(self.rounds_of(task), task, cause, now)
         return self.failures.prediction(self._predictions, task, cause, now)
 
     def complete(self, task: Task) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -102,12 +102,16 @@ def slice_of(size: int, server: int, servers: int) -> slice:
     return slice(server * size // servers, (server + 1) * size // servers)
 
 
+@lru_cache(maxsize=16)
 def slice_offsets(size: int, servers: int, count: int) -> npt.NDArray[np.int64]:
     """The beginnings of the slices of `count` servers, and the end, int64 [count + 1].
 
-    Slices of a flat vector of `size` that the first `servers` have, as `slice_of` cuts it.
+    Slices of a flat vector of `size` that the first `servers` have, as `slice_of` cuts it. Not
+    to be written to: other calls get the same array.
     """
-    return np.minimum(np.arange(count + 1), servers) * size // servers
+    offsets = np.minimum(np.arange(count + 1), servers) * size // servers
+    offsets.flags.writeable = False
+    return offsets
 
 
 def holder_index(server: int, first: int) -> int:

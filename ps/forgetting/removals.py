@@ -1,7 +1,7 @@
-"""Which ids sweeps have removed, for checkpoints and for `shoal explain`.
+"""Which ids sweeps have removed, for checkpoints, for deltas and for `shoal explain`.
 
 Owns the lists, of each table, and what of them is still to be told: the rows that were removed
-since the last complete checkpoint. No I/O.
+since the last complete checkpoint, and those since the last published delta. No I/O.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ MOST = 1 << 22
 nobody. A shard says how many it lacks."""
 
 
+NEVER = (1 << 63) - 1
+"""A step that none reaches."""
+
+_NOTHING = np.empty(0, np.int64)
+
+
 @dataclass(frozen=True)
 class Removal:
     """Rows of one table that were removed in one step.
@@ -48,6 +54,8 @@ class Removals:
         self._lock = threading.Lock()
         self._lists: list[list[Removal]] = [[] for _ in range(tables)]
         self._saved = 0  # step up to which a complete checkpoint has them
+        self._published = NEVER  # the same of deltas; nobody publishes before it is said
+        self._lost = [0] * tables  # step of the last one that is not remembered
         self._forgotten = [(0, 0)] * tables  # step of the last one, and ids, that none will have
 
     def add(self, table: int, removal: Removal) -> None:
@@ -64,6 +72,24 @@ class Removals:
             self._forgotten = [each if each[0] > step else (0, 0) for each in self._forgotten]
             for table in range(len(self._lists)):
                 self._trim(table)
+
+    def published(self, step: int) -> None:
+        """Deltas have those up to a step; those after it are kept for the next one."""
+        with self._lock:
+            self._published = step
+
+    def since(self, first: int, last: int) -> list[Int64] | None:
+        """The ids of each table that were removed in the steps from `first` to `last`, int64 [n].
+
+        None if some of them are not remembered.
+        """
+        with self._lock:
+            if max(self._lost, default=0) >= first:
+                return None
+            return [
+                np.concatenate([_NOTHING, *(a.ids for a in each if first <= a.step <= last)])
+                for each in self._lists
+            ]
 
     def pending(self, table: int) -> list[Removal]:
         """The removals that no complete checkpoint has, in the order of their steps."""
@@ -85,9 +111,11 @@ class Removals:
         """Forget the oldest. Under the lock."""
         removals = self._lists[table]
         size = sum(each.ids.size for each in removals)
-        while removals and size > (RECENT if removals[0].step <= self._saved else MOST):
+        told = min(self._saved, self._published)
+        while removals and size > (RECENT if removals[0].step <= told else MOST):
             gone = removals.pop(0)
             size -= gone.ids.size
+            self._lost[table] = gone.step
             if gone.step > self._saved:
                 if not self._forgotten[table][1]:
                     logger.warning("of table %d the next checkpoint lacks removed ids", table)

@@ -8,15 +8,18 @@ tables.py's. With a log of updates, each gradient is in it before its worker is 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from shoal.native.whole import WholeUpdates
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.ps.model.gradients import Gradients
 
 _Key = tuple[int, int, int]
+
+UPDATE_SECONDS = 1.0
+"""For the update that a pull waits for. A gradient for it may be missing since a worker died."""
 
 
 def _key(gradient: pb.GradientId) -> _Key:
@@ -37,14 +40,18 @@ class PendingGradients:
     A gradient is a number of pushes, by sequence: one, unless its push had to be sent once
     more because slots had moved meanwhile.
 
-    update: the last one applied; 0 for none.
+    whole: keeps updates and pulls apart, and has the number of the last one applied.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._moved = threading.Condition(self._lock)
         self._gradients: dict[_Key, dict[int, _Held]] = {}
-        self.update = 0
+        self.whole = WholeUpdates(UPDATE_SECONDS)
+
+    @property
+    def update(self) -> int:
+        """The last update applied; 0 for none."""
+        return self.whole.update
 
     def __len__(self) -> int:
         return len(self._gradients)
@@ -60,7 +67,7 @@ class PendingGradients:
         """Hold nothing; `update` is the last one that is in the model."""
         with self._lock:
             self._gradients.clear()
-            self.update = update
+            self.whole.update = update
 
     def frames(self) -> list[bytes | memoryview]:
         """The frames of all pushes held, in the order in which they came."""
@@ -114,51 +121,9 @@ class PendingGradients:
                     )
             return [[each.gradients for each in self._gradients[key].values()] for key in keys]
 
-    def wait(self, update: int, seconds: float) -> None:
-        """Return once an update is applied, or after so many seconds."""
-        with self._moved:
-            self._moved.wait_for(lambda: self.update >= update, seconds)
-
     def applied(self, request: pb.ApplyUpdateRequest) -> None:
         """An update is in the model: its gradients are pending no longer."""
         with self._lock:
-            self.update = max(self.update, request.update)
-            self._moved.notify_all()
+            self.whole.update = max(self.update, request.update)
             for each in (*request.gradients, *request.dropped):
                 self._gradients.pop(_key(each), None)
-
-
-class ReadersOrWriter:
-    """Any number of readers, or one writer, which goes before readers that come later."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._readers = 0
-        self._writing = False
-
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Enter once nobody writes."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._writing)
-            self._readers += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._readers -= 1
-                self._changed.notify_all()
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Enter once nobody else reads or writes."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._writing)
-            self._writing = True
-            self._changed.wait_for(lambda: not self._readers)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._writing = False
-                self._changed.notify_all()

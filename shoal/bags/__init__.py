@@ -16,8 +16,8 @@ COMBINERS = ("sum", "mean", "sqrtn")
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 if ON_TENSORFLOW:
-    from shoal.bags.tensorflow import integers, look_up, refuse_form
+    from shoal.bags.tensorflow import integers, look_up, refuse_form, scattered
 else:
-    from shoal.bags.padded import integers, look_up, refuse_form
+    from shoal.bags.padded import integers, look_up, refuse_form, scattered
 
-__all__ = ["COMBINERS", "ON_TENSORFLOW", "integers", "look_up", "refuse_form"]
+__all__ = ["COMBINERS", "ON_TENSORFLOW", "integers", "look_up", "refuse_form", "scattered"]

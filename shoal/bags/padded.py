@@ -57,6 +57,10 @@ def present(ids: Any) -> Any:
     return keras.ops.logical_and(some, keras.ops.not_equal(ids, EMPTY_STRING))
 
 
+def scattered(ids: Any, rows_of: Rows, dim: int) -> None:
+    """None: ids are dense."""
+
+
 def look_up(
     rows_of: Rows,
     ids: Any,

@@ -45,6 +45,19 @@ def look_up(rows_of: Rows, ids: Any, weights: Any, combiner: str | None, *, mask
     return rows if combiner is None else _dense(rows, ids, weights, combiner, mask_zero)
 
 
+def scattered(ids: Any, rows_of: Rows, dim: int) -> tf.Tensor | None:
+    """The rows of a SparseTensor's ids, of ids.shape + (dim,), and zeros where there is no id.
+
+    None for ids of any other form.
+    """
+    if not isinstance(ids, tf.SparseTensor):
+        return None
+    shape = tf.concat([ids.dense_shape, [dim]], 0)
+    rows = tf.scatter_nd(ids.indices, rows_of(ids.values), shape)
+    rows.set_shape([*ids.shape, dim])
+    return rows
+
+
 def _check_weights(ids: Any, weights: Any, combiner: str | None) -> None:
     if weights is None:
         return

@@ -41,6 +41,7 @@ def register(group: click.Group) -> None:
         logs,
         dashboard,
         scale,
+        publish,
         rebalance,
         stop,
         delete,
@@ -212,6 +213,18 @@ def dashboard(job: str, port: int, browser: bool | None, namespace: str) -> None
     elsewhere = shown.namespace if shown is not None else namespace
     listing: Listing = InCluster(namespace) if elsewhere else Here()
     run(listing, shown, port, browser=browser)
+
+
+@command
+@click.argument("what", type=click.Choice(["hold", "release"]))
+@click.argument("job")
+def publish(what: str, job: str, namespace: str) -> None:
+    """Hold what a running job publishes, or release it. JOB is a folder or a name."""
+    asked = found(job, namespace)
+    from shoal.client.ask import asking
+
+    asking.hold_publishing(asked, held=what == "hold")
+    echo(f"job {job} publishes {'nothing until it is released' if what == 'hold' else 'again'}")
 
 
 @command

@@ -33,7 +33,7 @@ from shoal.base.modules.by_value import (
     python_version,
 )
 from shoal.base.modules.engines import AUTO, VARIABLE, checked_backend, of_keras
-from shoal.base.modules.user_module import VALUES
+from shoal.base.modules.user_module import VALUES, optimizer_by_name
 from shoal.config.signatures import BY_VALUE
 from shoal.errors import UserError
 
@@ -188,6 +188,8 @@ def _check(values: Mapping[str, Any]) -> None:
     optimizer = values["optimizer"]
     if optimizer is not None and not callable(optimizer):
         for each in optimizer.values() if isinstance(optimizer, Mapping) else [optimizer]:
+            if isinstance(each, str) and (module or _is_module(values["model"])):
+                raise UserError(optimizer_by_name(each))
             if not (isinstance(each, str) or _is(each, _OF_KERAS[1])):
                 raise UserError(
                     "optimizer must be an optimizer of Keras or torch.optim, its name in Keras, a "

@@ -15,6 +15,11 @@ def loss_warnings(config: JobConfig) -> list[str]:
         )
     if config.command != "train":
         return found
+    if config.publish and not config.shared(config.publish):
+        found.append(
+            "warning: --publish is neither a URL nor on a --volume that the pods share; unless "
+            "--pod-template mounts one there, no delta can be published"
+        )
     if not config.shared(config.job_dir):
         found.append(
             "warning: --job-dir is on no --volume that the pods share: if the master's pod is "

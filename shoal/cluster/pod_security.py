@@ -67,7 +67,7 @@ def _writes_to_own_disk(role: str, container: Manifest, config: JobConfig) -> bo
     """True if a container writes to places that are on none of its volumes."""
     if role == "worker":
         return True
-    places = [config.checkpoint_dir] if config.checkpoint_dir else []
+    places = list(filter(None, (config.checkpoint_dir, config.publish)))
     if role == "master" or (config.keeps_log and config.log_in_files):
         places.append(config.job_dir)
     volumes = [mount["mountPath"] for mount in container["volumeMounts"]]

@@ -6,12 +6,13 @@ deploy/base/network.yaml repeats them; a test compares the two.
 from __future__ import annotations
 
 MASTER_PORT = 7000
+MASTER_ARRAYS_PORT = 7002
 SERVER_PORT = 7100
 SERVER_ARRAYS_PORT = 7102
-"""By proto/wire/transport.py's ARRAYS_PORT, which a test holds against it."""
+"""Of the data plane, by proto/wire/transport.py's ARRAYS_PORT, which a test holds against them."""
 
 PORTS: dict[str, dict[str, int]] = {
-    "master": {"master": MASTER_PORT},
+    "master": {"master": MASTER_PORT, "master-arrays": MASTER_ARRAYS_PORT},
     "ps": {"ps": SERVER_PORT, "ps-arrays": SERVER_ARRAYS_PORT},
     "worker": {},
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from shoal.config.conditions import FIRST, is_first, publish_conditions
 from shoal.config.flags import COMMANDS, check_values, flag
 from shoal.config.model_params import params_of
 from shoal.config.options import JobOptions
@@ -32,6 +33,7 @@ _ONLY_WITH: dict[str, tuple[str, ...]] = {
         *("env_from_secret", "kueue_queue", "volcano"),
     ),
     "serve_metrics": ("metrics_hot_ids",),
+    "publish": ("publish_seconds",),
 }
 """Fields that do nothing without another one, by that."""
 
@@ -84,6 +86,7 @@ def check(options: JobOptions) -> None:
             "--latest cannot be combined with --image: it links jobs of this machine. Name the "
             "folder of the job before with --continue-from, as the pods see it"
         )
+    _check_gate(options)
     for name, others in _ONLY_WITH.items():
         if not getattr(options, name) and (given := _given(options, *others)):
             raise UserError(
@@ -94,6 +97,31 @@ def check(options: JobOptions) -> None:
     for name in _REQUIRED[options.command]:
         if not getattr(options, name):
             raise UserError(f"{flag(name)} is required by shoal {options.command}")
+
+
+def _check_gate(options: JobOptions) -> None:
+    """--evaluate-first and --publish-if have what they need."""
+    begins = options.continue_from or options.restore_from or options.latest
+    if options.evaluate_first and not begins:
+        raise UserError(
+            "--evaluate-first needs an earlier model, which it evaluates: name it with "
+            "--continue-from, --restore-from or --latest"
+        )
+    needed = publish_conditions(options.publish_if)
+    if needed and not (options.latest or options.publish):
+        raise UserError(
+            "--publish-if works only with --latest, the link that it holds, or --publish: add one"
+        )
+    for condition in needed:
+        if is_first(condition) and not options.evaluate_first:
+            raise UserError(
+                f"--publish-if {condition}: metrics that begin with {FIRST} are those of "
+                "--evaluate-first: add --evaluate-first"
+            )
+        if not is_first(condition) and not options.validation_data:
+            raise UserError(
+                f"--publish-if {condition} needs --validation-data, on which the metric is computed"
+            )
 
 
 def _check_tables(options: JobOptions) -> None:

@@ -160,6 +160,11 @@ class JobConfig(JobOptions):
         return self.only_new and bool(self.continue_from)
 
     @property
+    def evaluates_first(self) -> bool:
+        """True if there is an earlier model, which is evaluated before it is trained on."""
+        return self.evaluate_first and bool(self.begins_with)
+
+    @property
     def job_id(self) -> str:
         """Names this job, and no other of the same name; unlike the token it is no secret."""
         return job_id_of(self.token)

@@ -24,6 +24,7 @@ from shoal.config.groups.learning import (
     ModelOptions,
     TrainingOptions,
 )
+from shoal.config.groups.publishing import PublishingOptions
 from shoal.config.groups.running import (
     CheckpointOptions,
     DurabilityOptions,
@@ -46,6 +47,7 @@ class JobOptions(
     AutoscalingOptions,
     ProcessOptions,
     MonitoringOptions,
+    PublishingOptions,
     OutputOptions,
     CheckpointOptions,
     DurabilityOptions,
@@ -232,6 +234,7 @@ GROUPS = (
     Group("Durability", (DurabilityOptions,)),
     Group("Checkpoints", (CheckpointOptions,)),
     Group("Evaluation and export", (OutputOptions,)),
+    Group("Publishing", (PublishingOptions,)),
     Group("Monitoring", (MonitoringOptions,)),
     Group("Processes", (ProcessOptions,)),
     Group("Autoscaling", (AutoscalingOptions,)),

@@ -77,15 +77,15 @@ class DeltaFile(File):
 class Share(TypedDict):
     """One server's part of a delta.
 
-    incarnation: of the server. since, to: it has what changed in the steps from `since` to `to` of
-    that incarnation; rows may be newer. version: pushes applied. owned: its routing slots. whole:
+    life: of the process that wrote it. since, to: it has what changed in the steps from `since` to
+    `to` of that life; rows may be newer. version: pushes applied. owned: its routing slots. whole:
     those of them of which it has all rows: a follower removes what it has of them beside these.
     dense: it has the server's slices of the dense variables. event_time: of the server's clock,
     microseconds since 1970.
     """
 
     server: Count
-    incarnation: Count
+    life: Nonce
     since: Count
     to: Count
     version: Count
@@ -110,8 +110,10 @@ class DeltaManifest(TypedDict):
 
     job: the id of the job that made it. created: seconds since 1970. previous: the checksum of the
     manifest of the delta before; empty before the first. base: its shares have all rows of all
-    slots and all dense values, so it can be understood without any before. epoch: of the routing
-    table by which the servers divided the slots. records: trained by then. version: the highest
+    slots and all dense values, so it can be understood without any before. newest_base: the number
+    of the newest base up to this delta; base_bytes: of its files; bytes_since: of those after it.
+    epoch: of the routing table by which the servers divided the slots. records: trained by then.
+    version: the highest
     of the servers'.
     """
 
@@ -123,6 +125,9 @@ class DeltaManifest(TypedDict):
     created: Annotated[float, Field(ge=0, lt=1e11)]
     previous: Checksum | Literal[""]
     base: bool
+    newest_base: Positive
+    base_bytes: Count
+    bytes_since: Count
     epoch: Count
     version: Count
     records: Count
@@ -195,6 +200,8 @@ def checked_delta(content: object) -> DeltaManifest:
             raise SchemaError(f"{field}: not whole, of a base")
     if (owned != 1).any():
         raise SchemaError("shares.owned: not all slots, each once")
+    if manifest["base"] != (manifest["newest_base"] == manifest["number"]):
+        raise SchemaError("newest_base: not of a base")
     if bool(manifest["previous"]) != (manifest["number"] > 1):
         raise SchemaError("previous: of the first delta, or missing")
     return manifest

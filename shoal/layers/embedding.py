@@ -11,7 +11,7 @@ import contextvars
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import keras
 
@@ -206,6 +206,15 @@ class Embedding(keras.layers.Layer):
         self._convert_input_args = False
         self._allow_non_tensor_positional_args = True
         self.built = True
+
+    @property
+    def embeddings(self) -> NoReturn:
+        """Not there: raises AttributeError, which says what is."""
+        raise AttributeError(
+            f"embedding {self.name!r} has no weight `embeddings` in a worker, as its rows are on "
+            "the parameter servers: call the layer with the ids whose rows you need, or read all "
+            "of them from the export"
+        )
 
     def call(self, ids: Any, weights: Any = None) -> Any:
         """Rows of `ids`. Raises RuntimeError outside a shoal job."""

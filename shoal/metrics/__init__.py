@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["Calibration", "GroupAUC", "LogLoss"]
+__all__ = ["Calibration", "GroupAUC", "LogLoss", "Slices"]
 
 
 def __getattr__(name: str) -> Any:

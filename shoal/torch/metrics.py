@@ -7,13 +7,14 @@ Computed by NumPy in float64. Each takes labels and predictions as tensors or ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shoal.base.group_auc import GroupRecords
+from shoal.base.slices import SliceSums
 
 Floats = npt.NDArray[np.float64]
 
@@ -201,6 +202,36 @@ class GroupAUC(GroupRecords, Metric):
         halves = numbers >> 32, numbers & 0xFFFFFFFF
         ones = np.ones_like(of_labels)
         self._pieces.append(np.stack([*halves, of_labels, given, ones], axis=1, dtype=np.float64))
+
+
+class Slices(SliceSums, Metric):
+    """The metrics of the records with each value of some features, and the AUC of the worst.
+
+    Of each slice the job's report and `result.json` have the number of records, the AUC (by 200
+    thresholds, as `AUC`), the log loss, the calibration and the mean label.
+
+    by: names of features: integers, bools or texts, [batch] or [batch, 1]. min_records: of a slice
+    that is told. from_logits: predictions are logits.
+    """
+
+    def __init__(
+        self,
+        by: Sequence[str],
+        min_records: int = 100,
+        *,
+        from_logits: bool = False,
+        name: str = "worst_slice",
+    ) -> None:
+        """Raises ValueError for no list of names, and for less than one record."""
+        super().__init__(name)
+        self.begin(by, min_records, from_logits=from_logits)
+
+    def update_state(self, labels: Any, predictions: Any, groups: Any = None) -> None:
+        """Add a batch. groups: the features by name. Raises ValueError without them."""
+        if groups is None:
+            raise ValueError(f"Slices(by={list(self.by)}) needs groups=..., the features")
+        of_labels, given = columns(labels, predictions)
+        self.add(of_labels, given, {name: array(groups[name]) for name in self.by})
 
 
 class LogLoss(Ratio):

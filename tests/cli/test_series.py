@@ -44,7 +44,7 @@ def begin(series):
     return config
 
 
-def finish(config, state="succeeded"):
+def finish(config, state="succeeded", **told):
     """What its master does at its end. Returns the result."""
     folder = JobFolder(Path(config.job_dir))
     group = Group(1)
@@ -54,7 +54,7 @@ def finish(config, state="succeeded"):
     last = Checkpoint(root, 1)
     sources = {config.training_data: Trained("", config.job_name)}
     write_trained(root, TrainedList(last.job, 1, last.nonce, sources))
-    ended = {"job_name": config.job_name, "command": "train", "state": state}
+    ended = {"job_name": config.job_name, "command": "train", "state": state, **told}
     folder.result.write_text(json.dumps(ended))
     return JobResult.read(folder.result)
 
@@ -110,6 +110,24 @@ def test_a_job_is_the_next_one_though_its_forerunner_was_deleted():
         shutil.rmtree("runs/monday")
         assert series.ended(finish(config)) == ""
     assert newest() == "tuesday"
+
+
+@pytest.mark.parametrize("state", ["succeeded", "degraded"])
+def test_a_job_that_is_held_back_never_gets_the_link(state):
+    """Neither by its own client nor, where that was killed, by the next one; nor as the first."""
+    held = {"state": state, "held_back": ["--publish-if auc>=0.8: auc is 0.7"]}
+    with Series(configured("sunday")) as series:
+        said = series.ended(finish(begin(series), **held))
+    assert not os.path.lexists("runs/latest")
+    assert "runs/latest is not made: --publish-if auc>=0.8: auc is 0.7. The next job" in said
+    whole("monday")
+    with Series(configured("tuesday")) as series:
+        said = series.ended(finish(begin(series), **held))
+    assert newest() == "monday"
+    assert "runs/latest still leads to monday: --publish-if auc>=0.8: auc is 0.7" in said
+    finish(killed("wednesday"), **held)
+    with Series(configured("thursday")):
+        assert newest() == "monday"
 
 
 def test_nobody_enters_while_a_job_runs_whose_client_was_killed():

@@ -184,8 +184,9 @@ def test_only_who_calls_a_role_reaches_its_pods():
                 }
         reached[called], by_all[called] = callers, open_ports
     may_call = {"master": ("ps", "worker"), "ps": ("master", "ps", "worker"), "worker": ()}
-    ports = PORTS["ps"]
-    assert arrays_address(f"ps:{ports['ps']}") == f"ps:{ports['ps-arrays']}"
+    for role in ("master", "ps"):
+        ports = PORTS[role]
+        assert arrays_address(f"pod:{ports[role]}") == f"pod:{ports[f'{role}-arrays']}"
     assert reached == {
         called: {(role, port) for role in roles for port in PORTS[called].values()}
         for called, roles in may_call.items()

@@ -84,7 +84,7 @@ def write_delta(
         written.append(
             {
                 "server": server,
-                "incarnation": 0,
+                "life": "0" * 16,
                 "since": 0,
                 "to": number,
                 "version": number,
@@ -94,6 +94,7 @@ def write_delta(
                 "file": file,
             }
         )
+    base = all((own == whole).all() for own, whole, _ in parts)
     manifest: DeltaManifest = {
         "format": DELTA_FORMAT,
         "number": number,
@@ -102,7 +103,10 @@ def write_delta(
         "job_name": "job",
         "created": 1e9 + number,
         "previous": previous,
-        "base": all((own == whole).all() for own, whole, _ in parts),
+        "base": base,
+        "newest_base": number if base else 1,
+        "base_bytes": 0,
+        "bytes_since": 0,
         "epoch": 1,
         "version": number,
         "records": number,

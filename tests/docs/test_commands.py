@@ -14,7 +14,7 @@ from tests.docs.pages import GUIDE, README, ROOT, blocks, commands, with_pages, 
 pytestmark = with_pages
 
 NOT_OURS = {"cat", "cp", "curl", "docker", "ls", "export", "gcloud", "kind", "kubectl", "minikube"}
-NOT_OURS |= {".", "chmod", "mkdir", "pip", "python3", "ssh"}
+NOT_OURS |= {".", "chmod", "mkdir", "mv", "pip", "python3", "ssh"}
 """Programs that the pages use and whose flags are not looked at."""
 
 PAGES = [README, *GUIDE]

@@ -32,11 +32,12 @@ from shoal.client.run.checks import check_inputs
 from shoal.config.job import CHECK_FLAGS, JobConfig
 from shoal.data import as_columns, open_reader
 from shoal.worker.inspect import check
-from tests.docs.pages import GUIDE, README, blocks, commands, with_pages, words
+from tests.docs.pages import GUIDE, README, ROOT, blocks, commands, with_pages, words
 from tests.jobs.running import completed
 
 pytestmark = [pytest.mark.job, with_pages]
 
+GATED = ROOT / "docs/guide/every-day.md"
 PAGES = [README, *GUIDE]
 JOBS = ("train", "evaluate", "predict")
 
@@ -122,7 +123,7 @@ def typed(command, folder):
     if program == "python":
         code = ("-c", WITHOUT_SHOAL) if rest[0] in SERVING else ()
         return finished([sys.executable, *code, *rest], folder)
-    if program == "ls":
+    if program in ("ls", "mv"):
         return finished(["sh", "-c", command], folder)
     assert program == "shoal", command
     of_others = any(part in command for part in OF_OTHERS)
@@ -306,7 +307,23 @@ def test_the_page_of_training_every_day(here):
     printed = run("docs/guide/every-day.md", here)
     assert "the job continues from" in one(printed, "--job-name second")
     assert "1 of 2 sources of --training-data are new" in one(printed, "--job-dir runs/tuesday")
-    assert Path("runs/latest").readlink() == Path("tuesday")
+    assert "first.auc" in one(printed, "--evaluate-first")
+    assert Path("runs/latest").readlink() == Path("wednesday")
+    # The same command, as a shell runs it, on a day whose labels have not come yet.
+    loop = re.search(r"^shoal analyze [^`]*--against.*?good.json$", GATED.read_text(), re.M | re.S)
+    rows = Path("later.csv").read_text().splitlines()
+    Path("days/thursday.csv").write_text(
+        "\n".join([rows[0], *(re.sub("[^,]*$", "0", row) for row in rows[1:])]) + "\n"
+    )
+    command = loop[0].replace("wednesday", "thursday")
+    assert command.count(" && ") == 2
+    command = command.replace("shoal ", f"{sys.executable} -m shoal ")
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "it has one value only, 0" in done.stderr
+    assert Path("runs/latest").readlink() == Path("wednesday")
+    assert not Path("runs/thursday").exists()
+    assert Path("thursday.json").exists()
 
 
 def test_the_page_of_preprocessing(here):

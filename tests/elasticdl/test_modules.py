@@ -103,12 +103,13 @@ def test_an_import_of_elasticdl_s_says_what_there_is_instead(tmp_path):
     for line, word in (
         ("from elasticdl.python.common.constants import Mode", "'training'"),
         ("from elasticdl_preprocessing.layers import Hashing", "from shoal.preprocessing"),
+        ("from elasticai_api.pytorch.controller import create_elastic_controller", "has the loop"),
         ("import elasticdl.python.data.reader.odps_reader", "custom_data_reader"),
         ("from elasticdl.python.common.log_utils import default_logger", "not needed"),
     ):
         (tmp_path / "old.py").write_text(f"import os\n{line}\n\ndef custom_model(): ...\n")
         config = JobConfig(command="check", model_def="old.custom_model", model_zoo=str(tmp_path))
-        with pytest.raises(UserError, match=r"old.py, line 2: elasticdl.*moving-from") as caught:
+        with pytest.raises(UserError, match=r"old.py, line 2: elastic.*moving-from") as caught:
             check_model(config)
         assert word in str(caught.value)
         with pytest.raises(UserError, match="module of ElasticDL, which is not installed"):

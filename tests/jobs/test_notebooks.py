@@ -73,7 +73,7 @@ class Executed:
 
 def test_the_pages_show_notebooks_without_outputs():
     names = [path.stem for path in NOTEBOOKS.glob("*.ipynb")]
-    assert sorted(names) == ["a-day", "first-model", "movielens", "two-towers"]
+    assert sorted(names) == ["a-day", "first-model", "movielens", "pytorch", "two-towers"]
     for name in names:
         for cell in code_of(read(name)):
             assert (cell["outputs"], cell["execution_count"]) == ([], None), name
@@ -120,6 +120,21 @@ def test_a_day_goes_from_data_to_a_served_model(tmp_path):
     served = re.findall(r"\[([-+.e\d]+)\]", run.data("served.serve")["text/plain"])
     found = [float(value) for _, value in predicted]
     assert [float(value) for value in served] == pytest.approx(found, abs=1e-4)
+
+
+def test_a_module_of_pytorch_is_trained_and_used_without_shoal(tmp_path):
+    pytest.importorskip("torch")
+    run = Executed("pytorch", tmp_path)
+    assert "val_auc" in run.data("result.history")["text/html"]
+    # It is as sure of clicks as the rule is, and so is what it exported.
+    shown = re.findall(r"([01])\.0\s+(\d\.\S+)\n", run.data("asked.assign")["text/plain"] + "\n")
+    assert len(shown) == 6
+    assert all(round(float(chance)) == int(clicked) for clicked, chance in shown)
+    loaded = re.findall(r"-?\d+\.\d+", run.data("result.load()")["text/plain"])
+    assert [float(logit) > 0 for logit in loaded] == [clicked == "1" for clicked, _ in shown]
+    values = run.data("state_dict()")["text/plain"]
+    assert "'users.weight': (31, 8)" in values
+    assert "'items.ids': (30,)" in values
 
 
 def test_movielens_is_trained_beside_its_notebook(tmp_path, movielens):

@@ -14,6 +14,7 @@ import pytest
 
 from shoal.base.disk.job_folder import JobFolder
 from shoal.base.disk.wholefile import write_json
+from shoal.master import runner
 from shoal.master.job.events import WorkersWanted
 from shoal.master.job.job import Job
 from shoal.master.job.members.launcher import Started
@@ -166,6 +167,27 @@ def test_a_master_that_stood_still_takes_nobody_for_dead(run, stalled):
     result = job.finish()
     assert result["workers"] == {"starts": 1, "deaths": 0}
     assert result["servers"]["deaths"] == 0
+
+
+def test_instructions_wait_for_no_tick_and_ticks_for_no_end_of_instructions(
+    run, stalled, monkeypatch
+):
+    """With --sync there are instructions all the time."""
+    ticks, tick = [], Job.tick
+    monkeypatch.setattr(Job, "tick", lambda job, now: (ticks.append(now), tick(job, now)))
+    port, wait = stalled
+    plan = {"worker": 0, "incarnation": 0, "pushes": 3, "port": port, "then": "stall"}
+    job = run(plan, servers="2")
+    wait()
+    monkeypatch.setattr(runner, "TICK_PAUSE", PATIENCE)
+    before = len(ticks)
+    for _ in range(100):
+        job.runner._inbox.put(runner.Woken())
+    until("the instructions", job.runner._inbox.empty)
+    assert len(ticks) <= before + 1  # one was under way
+    monkeypatch.setattr(runner, "TICK_PAUSE", 0.0)
+    job.runner._inbox.put(runner.Woken())
+    until("another tick", lambda: len(ticks) > before + 1)
 
 
 def test_a_servers_last_death_fails_the_job_and_leaves_nothing_behind(run, stalled):

@@ -95,7 +95,10 @@ class World:
     twin: servers that never die, without logs, and get each push once, which Python applies.
     unsaved: as the master's Moves has it. spec: of the model.
     synchronous: pushes wait for the update that names them. first_rows: as in `Sources`.
+    publish: folder for deltas.
     """
+
+    publish = ""
 
     def __init__(
         self, count, folder, faults, *, bound=1 << 30, spec=SPEC, synchronous=False, first_rows=""
@@ -187,6 +190,7 @@ class World:
                 self.routing,
                 synchronous=self.synchronous,
                 sources=Sources(str(self.root.location), first_rows=self.first_rows),
+                publish=self.publish,
                 end=end,
             )
             log = server.keep_log(

@@ -336,14 +336,71 @@ def test_a_worker_that_has_not_met_a_restarted_server_is_sent_to(alone):
     assert refused(lambda: alone.pull([1], caller=who)) == pb.NOT_REGISTERED
 
 
-def test_pulls_of_sync_are_python_s(cluster, connect):
-    """They tell the update, and may wait for one."""
+@pytest.fixture
+def synchronous(cluster, connect):
+    """A server of --sync whose update 1 is applied, with its connection."""
     made = cluster(1, synchronous=True)
     caller = Caller(connect(made.addresses[0]))
     caller.register()
     caller.initialize(np.arange(5), [0.5, 0.25])
-    caller.pull([1])
-    assert not sum(made.servers[0].answerer.durations(methods.PULL.kind)[0])
+    caller.server = made.servers[0]
+    hold(caller, 1)
+    return caller
+
+
+def hold(caller, number):
+    """Have a gradient held, and an update made of it."""
+    identity = pb.PushIdentity(worker=0, sequence=number)
+    header = pb.PushRequest(identity=identity, routing_epoch=1, has_dense=True, hold=number)
+    header.learning_rate = 1.0
+    ones = [np.ones(5, np.float32), np.ones(2, np.float32)]
+    caller.connection.call(methods.PUSH, frames.encode(header, ones))
+    named = pb.GradientId(worker=0, number=number)
+    request = pb.ApplyUpdateRequest(update=number, after=number - 1, gradients=[named])
+    caller.connection.start(methods.APPLY_UPDATE, request).result()
+
+
+def of_whole_updates(**header):
+    return pull_of([1], routing_epoch=1, whole_updates=True, **header)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_pulls_of_sync_are_those_of_python(synchronous, whole):
+    server = synchronous.server
+    for version in (-2, -1, 0, 1):
+        frame = pull_of([1, 2], routing_epoch=1, dense_version=version, whole_updates=whole)
+        made = synchronous.connection.call(methods.PULL, frame)
+        at = frames.decode(made, pb.PullReply)[0].time
+        server.model.time = lambda at=at: at
+        assert bytes(made) == server.pulls.answer(frame).joined()
+        assert frames.decode(made, pb.PullReply)[0].update == 1
+    assert sum(server.answerer.durations(methods.PULL.kind)[0]) == 4
+
+
+def test_a_pull_waits_for_its_update_and_no_longer_than_a_second(synchronous):
+    asked = synchronous.connection.start(methods.PULL, of_whole_updates(after=2))
+    hold(synchronous, 2)
+    assert frames.decode(asked.result(), pb.PullReply)[0].update == 2
+    late = synchronous.connection.call(methods.PULL, of_whole_updates(after=9))
+    assert frames.decode(late, pb.PullReply)[0].update == 2
+    assert sum(synchronous.server.answerer.durations(methods.PULL.kind)[0]) == 2
+
+
+def test_a_pull_of_whole_updates_waits_for_the_one_that_is_applied(synchronous):
+    whole = synchronous.server._pending.whole
+    with whole.writing():
+        asked = synchronous.connection.start(methods.PULL, of_whole_updates())
+        synchronous.pull([1])  # waits for nobody
+        whole.update = 2
+    assert frames.decode(asked.result(), pb.PullReply)[0].update == 2
+
+
+def test_pushes_of_sync_are_python_s(synchronous):
+    """A log counts its own entries then."""
+    for sequence in (5, 6):
+        synchronous.push([1], np.ones((1, 3)), (np.ones(5), np.ones(2)), sequence)
+    assert synchronous.server.model.version == 3
+    assert not sum(synchronous.server.answerer.durations(methods.PUSH.kind)[0])
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "tls"])

@@ -30,7 +30,7 @@ from shoal.base.modules.by_value import (
 )
 from shoal.base.words import near, shown
 from shoal.errors import UserError
-from shoal.worker.code.given_values import functions_of, metrics_by_name
+from shoal.worker.code.given_values import functions_of, is_value, metrics_by_name
 from shoal.worker.code.of_keras import is_of_keras
 
 
@@ -234,7 +234,8 @@ def _metrics(parts: Parts, loss: Any) -> Any:
     """eval_metrics_fn(), or None."""
     if parts.metrics_of_compile is not None:
         return lambda: metrics_by_name(_deserialized(parts.metrics_of_compile), loss)
-    if parts.metrics is None or callable(parts.metrics):
+    value = is_value("eval_metrics_fn", parts.metrics)
+    if parts.metrics is None or (callable(parts.metrics) and not value):
         return parts.metrics
     return lambda: metrics_by_name(_made(parts.metrics), loss)
 

@@ -9,8 +9,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shoal.base.modules.user_module import optimizer_by_name
 from shoal.errors import UserError
 from shoal.worker.code.of_keras import is_of_keras
+from shoal.worker.code.of_torchmetrics import is_collection, is_of_torchmetrics
+from shoal.worker.engines import engine_name
 
 ACCURACIES = {
     "binary_crossentropy": "BinaryAccuracy",
@@ -34,6 +37,8 @@ NAMES = tuple(_VALUES)
 def is_value(name: str, given: Any) -> bool:
     """True for a value that may be given under the name of a function."""
     kinds, of_keras = _VALUES.get(name, ((), None))
+    if name == "eval_metrics_fn" and (is_of_torchmetrics(given) or is_collection(given)):
+        return True
     return isinstance(given, kinds) or (of_keras is not None and is_of_keras(given, of_keras))
 
 
@@ -60,6 +65,8 @@ def _optimizer(given: Any) -> Any:
         return {name: _optimizer(each) for name, each in given.items()}
     if not isinstance(given, str):
         return given
+    if engine_name() == "torch":
+        raise UserError(optimizer_by_name(given))
     import keras  # late: a PyTorch module names nothing of Keras's
 
     try:
@@ -71,10 +78,16 @@ def _optimizer(given: Any) -> Any:
 def metrics_by_name(metrics: Any, loss: Any) -> Any:
     """Metrics by name, as eval_metrics_fn() gives them.
 
-    metrics: as Keras's compile() takes them. loss: that "accuracy" is about. Raises UserError
-    where it is none of Keras's by name.
+    metrics: as Keras's compile() takes them, or torchmetrics'. loss: that "accuracy" is about.
+    Raises UserError where it is none of Keras's by name.
     """
-    if isinstance(metrics, str) or is_of_keras(metrics, "metrics.Metric"):
+    if is_collection(metrics):
+        metrics = dict(metrics.items())
+    if (
+        isinstance(metrics, str)
+        or is_of_keras(metrics, "metrics.Metric")
+        or is_of_torchmetrics(metrics)
+    ):
         metrics = [metrics]
     if isinstance(metrics, Mapping):
         of = loss if isinstance(loss, Mapping) else {}
@@ -98,6 +111,11 @@ def _metric(metric: Any, loss: Any) -> Any:
     """A metric by its name in Keras; any other as it is."""
     if not isinstance(metric, str):
         return metric
+    if engine_name() == "torch":
+        raise UserError(
+            f"metrics: {metric!r} is a name of Keras's: give an object for a torch.nn.Module, such "
+            "as shoal.torch.metrics.AUC(), or a function of labels and predictions"
+        )
     import keras  # late, as above
 
     if metric.lower() not in ("accuracy", "acc"):

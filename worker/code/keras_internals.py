@@ -83,6 +83,18 @@ def layers_under_way() -> list[Any]:
 
 
 @contextmanager
+def drawing_without_generators() -> Iterator[None]:
+    """Let PyTorch draw Keras's random numbers as its own in the body, which may be traced.
+
+    A generator of Keras's is made of the value of a variable, which no trace has.
+    """
+    from keras.src.backend.torch import random  # where it is the backend
+
+    with mock.patch.object(random, "torch_seed_generator", return_value=None):
+        yield
+
+
+@contextmanager
 def forgetting_calls(model: Any) -> Iterator[None]:
     """Let layers and operations of a model forget, after the body, which calls it made of them.
 

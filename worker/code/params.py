@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ def with_params(module: UserModule, params: Mapping[str, Any]) -> UserModule:
         if field.name not in ("path", *VALUES)
     }
     takers: dict[str, list[inspect.Parameter]] = {
-        name: [each for function in _each(value) for each in _parameters(function, name)]
+        name: [each for function in _each(value) for each in _parameters(function, name, params)]
         for name, value in functions.items()
     }
     named = {each.name for found in takers.values() for each in found if each.kind in _KEYWORD}
@@ -60,14 +61,34 @@ def with_params(module: UserModule, params: Mapping[str, Any]) -> UserModule:
     return replace(module, **changed)
 
 
-def _arguments(name: str) -> str:
+def _arguments(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> str:
     """The positional arguments that a function gets of shoal, in words; "" for none."""
-    return ARGUMENTS.get(name) or (OF_TORCH.get(name, "") if engine_name() == "torch" else "")
+    if name in OF_TORCH and engine_name() == "torch":
+        return "" if made_without_parameters(function, params) else OF_TORCH[name]
+    return ARGUMENTS.get(name, "")
 
 
-def _given(name: str) -> int:
-    """The number of them."""
-    text = _arguments(name)
+def made_without_parameters(function: Any, params: Mapping[str, Any] | None = None) -> bool:
+    """True for optimizer() of a model of Keras on PyTorch, which gets no parameters of the model.
+
+    params: values that it may take by name.
+    """
+    keras = sys.modules.get("keras")
+    if keras is None:
+        return False
+    if inspect.isclass(function):
+        return issubclass(function, keras.optimizers.Optimizer)
+    given = dict(params or {})
+    while isinstance(function, functools.partial):
+        given |= function.keywords
+        function = function.func
+    taken = {each.name for each in _signature(function) if each.kind in _KEYWORD}
+    return _takes(function, 0, {name: given[name] for name in taken & given.keys()})
+
+
+def _given(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> int:
+    """The number of the arguments that a function gets of shoal."""
+    text = _arguments(name, function, params)
     return text.count(",") + 1 if text else 0
 
 
@@ -88,20 +109,27 @@ def _mapped(value: Any, change: Callable[[Callable[..., Any]], Any]) -> Any:
     return change(value) if callable(value) else value
 
 
-def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+def _signature(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """All parameters of a function, or of a class's __init__; none of what has no signature."""
+    # Keras's classes have a __new__ that takes everything.
+    of = function.__init__ if inspect.isclass(function) else function
+    try:
+        return list(inspect.signature(of).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _parameters(
+    function: Callable[..., Any], name: str, params: Mapping[str, Any]
+) -> list[inspect.Parameter]:
     """The parameters beyond those that shoal gives; none of what has no signature.
 
     Without **kwargs of a class, which are for the class that it derives from.
     """
-    # Keras's classes have a __new__ that takes everything.
-    of = function.__init__ if inspect.isclass(function) else function
-    try:
-        parameters = list(inspect.signature(of).parameters.values())
-    except (TypeError, ValueError):
-        return []
+    parameters, given = _signature(function), _given(name, function, params)
     if not inspect.isclass(function):
-        return parameters[_given(name) :]
-    own = parameters[_given(name) + 1 :]
+        return parameters[given:]
+    own = parameters[given + 1 :]
     return [each for each in own if each.kind != inspect.Parameter.VAR_KEYWORD]
 
 
@@ -130,20 +158,22 @@ def _bound(
 ) -> Callable[..., Any]:
     own: dict[str, Any] = {}
     called = getattr(function, "__name__", _NAMES.get(name, name))
-    for each in _parameters(function, name):
+    given = _given(name, function, params)
+    for each in _parameters(function, name, params):
         if each.kind == inspect.Parameter.VAR_KEYWORD:
             own |= rest
         elif each.kind in _KEYWORD and each.name in params:
             own[each.name] = params[each.name]
-        elif each.kind in _KEYWORD and each.default is each.empty and not _given(name):
+        elif each.kind in _KEYWORD and each.default is each.empty and not given:
             raise UserError(
                 f"{module.describe(called)} has a parameter {each.name} without a default: give "
                 f"its value, {FLAG} {each.name}=VALUE"
             )
-    if _given(name) and not _takes(function, _given(name), own):
+    if given and not _takes(function, given, own):
         raise UserError(
-            f"{module.describe(called)} is called with {_arguments(name)}, and its parameters are "
-            f"{inspect.signature(function)}: have it take these, and no other without a default"
+            f"{module.describe(called)} is called with {_arguments(name, function, params)}, and "
+            f"its parameters are {inspect.signature(function)}: have it take these, and no other "
+            "without a default"
         )
     if not own:
         return function

@@ -1,9 +1,10 @@
 """The engines: what computes with the user's model, each behind the same Protocol.
 
-    engine.py    the Protocol, which all the rest of the worker knows
-    host/        what engines that compute on NumPy's arrays share
-    tensorflow/  the engine of TensorFlow, the only module that imports it
-    torch/       the engine of PyTorch, likewise
+    engine.py         the Protocol, which all the rest of the worker knows
+    keras_backend.py  the Protocol of what computes with models of Keras, beside their steps
+    host/             what engines that compute on NumPy's arrays share
+    tensorflow/       the engine of TensorFlow, the only module that imports it
+    jax/, torch/      the engines of JAX and of PyTorch, likewise
 
 A process has one engine, as Keras has one backend. Its main chooses it by the job's configuration.
 It is imported when it is first asked for, so that importing the rest of the worker imports no
@@ -26,6 +27,7 @@ from shoal.errors import UserError
 if TYPE_CHECKING:
     from shoal.config.job import JobConfig
     from shoal.worker.engines.engine import Engine
+    from shoal.worker.engines.keras_backend import KerasBackend
 
 _chosen = "tensorflow"
 
@@ -84,6 +86,19 @@ def chosen_engine() -> Engine:
 @functools.cache
 def _engine(name: str) -> Engine:
     made: Engine = importlib.import_module(f"{_package(name)}.engine").ENGINE
+    return made
+
+
+def backend_of_keras() -> KerasBackend:
+    """The part of this process's engine that is about models of Keras. Imports Keras."""
+    return _keras_backend(_chosen)
+
+
+@functools.cache
+def _keras_backend(name: str) -> KerasBackend:
+    # A worker of a torch.nn.Module, which the engine of PyTorch trains too, has no Keras.
+    module = f"{_package(name)}.{'keras.' if name == 'torch' else ''}backend"
+    made: KerasBackend = importlib.import_module(module).BACKEND
     return made
 
 

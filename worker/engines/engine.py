@@ -7,9 +7,8 @@ and of a step's inputs: these are the engine's own, and nobody else looks into t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +17,14 @@ from shoal.proto import shoal_pb2 as pb
 
 if TYPE_CHECKING:
     from shoal.config.groups.event_time import EventTime
-    from shoal.config.job import JobConfig
     from shoal.data.columns import ListColumn
     from shoal.data.reader import DataReader
     from shoal.files.patience import Patience
     from shoal.worker.code.module import UserModule
     from shoal.worker.input.batch import Batch
     from shoal.worker.input.shuffling import Shuffled
-    from shoal.worker.model.built import BuiltModel
+    from shoal.worker.model.built import BuiltModel, ToBuild
     from shoal.worker.model.evaluation import Evaluation
-    from shoal.worker.model.learning.losses import DeclaredLosses
     from shoal.worker.model.model import ServedModel
     from shoal.worker.model.refusals import Refusals
     from shoal.worker.outputs.export_tables import ExportedTable
@@ -118,9 +115,6 @@ class Steps(Protocol):
     def predict(self, features: Any, inputs: StepInputs) -> tuple[Any, Any]:
         """The model's outputs, and the losses of its layers, one number."""
 
-    def loss(self, batch: Batch, inputs: StepInputs) -> float:
-        """The loss of a batch without training, where `training_step` computes it."""
-
     def trace_prediction(self, features_spec: Any) -> None:
         """Compile `predict` for batches of another spec. Raises what the model raises."""
 
@@ -180,41 +174,9 @@ class Engine(Protocol):
     ) -> InputPipeline:
         """The pipeline of the data that `flag` names. Raises UserError or UserCodeError."""
 
-    def ids(self, model: Any, features_spec: Any, refusals: Refusals, file: str) -> Ids:
-        """The ids of a model, not found yet. file: of the user's, for messages."""
-
-    def recording(self, refusals: Refusals) -> Any:
-        """A lookup for `shoal.layers.lookup_with`, under which a model can be built."""
-
-    def dense(self, variables: Sequence[Any]) -> Dense:
-        """Variables as one vector. Raises UserError if one is not float32."""
-
-    def losses(
-        self, loss: Any, weights: Any, file: str, refuse: Callable[[str], NoReturn]
-    ) -> DeclaredLosses:
-        """The losses that a module declares. Raises UserError if they are none."""
-
-    def clipped(self, gradients: Sequence[Any], limits: Mapping[str, float]) -> list[Any]:
-        """Gradients within an optimizer's limits, by the names of its arguments."""
-
-    def weights_of_classes(self, labels: Any, table: Sequence[float]) -> Any:
-        """The weight of each record, by its class; classes above the table have its last one."""
-
-    def build(
-        self,
-        module: UserModule,
-        config: JobConfig,
-        refusals: Refusals,
-        features_spec: Any,
-        weights_spec: Any,
-        worker: int,
-        incarnation: int,
-    ) -> BuiltModel:
+    def build(self, given: ToBuild) -> BuiltModel:
         """Build the model of a module, and find which ids it looks up.
 
-        features_spec: of a batch; None where there are no data, for a model that tells.
-        weights_spec: of the records' weights; None for none. worker, incarnation: whose random
-        numbers are drawn.
         Raises UserError for a model that shoal cannot serve, UserCodeError if it raises.
         """
 
@@ -250,26 +212,8 @@ class Engine(Protocol):
     ) -> str | None:
         """The explanation of a step's error, in the user's words; None for any other error."""
 
-    def spec_of_input(self, tensor: Any) -> Any:
-        """The spec of features that a symbolic input of a model takes."""
-
-    def activation(self, predictions: Any) -> tuple[str, str] | None:
-        """The operation that made chances of logits in a traced step, and the scope of its layer.
-
-        None if nothing did.
-        """
-
-    def scattered(self, ids: Any, rows_of: Callable[[Any], Any], dim: int) -> Any:
-        """The rows of sparse ids, with zeros where there is none; None for ids of other forms."""
-
-    def eagerly(self) -> AbstractContextManager[Any]:
-        """Compute at once in the body, also where a model is being traced."""
-
     def share_cores(self, processes: int) -> None:
         """Compute with this process's share of the cores, where so many like it have the same."""
-
-    def seed(self, number: int) -> None:
-        """Seed the numbers that the user's code draws from the framework."""
 
     def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
         """The `layouts` of a model's kernels and those `elsewhere`, as migration_terms has them."""

@@ -88,6 +88,7 @@ class JobData:
         }
         self._readers: dict[str, DataReader] = {}
         self._pipelines: dict[str, InputPipeline] = {}
+        self._evaluated: InputPipeline | None = None  # of the training data, to be evaluated
         self._stores: dict[str, IndexStore] = {}
         self._describes = False
         self._kept: DescribedSources | None = None
@@ -125,19 +126,32 @@ class JobData:
         if mode not in self._pipelines:
             reader = self._reader(mode)
             self._pipelines[mode] = self._patiently(
-                lambda: chosen_engine().pipeline(
-                    reader,
-                    self._module,
-                    mode,
-                    FLAGS[mode],
-                    self._config.batch_size,
-                    self._progress,
-                    self._patience,
-                    EventTime.parse(self._config.event_time) if mode == TRAINING else None,
-                ),
-                reader.reopen,
+                partial(self._made, reader, mode, FLAGS[mode]), reader.reopen
             )
         return self._pipelines[mode]
+
+    def _made(self, reader: DataReader, mode: str, flag: str) -> InputPipeline:
+        return chosen_engine().pipeline(
+            reader,
+            self._module,
+            mode,
+            flag,
+            self._config.batch_size,
+            self._progress,
+            self._patience,
+            EventTime.parse(self._config.event_time) if mode == TRAINING else None,
+        )
+
+    def evaluated(self, data: str) -> InputPipeline:
+        """The pipeline of an evaluation of these data, "validation" or "training"."""
+        if data != DATA[TRAINING]:
+            return self.pipeline(EVALUATION)
+        if self._evaluated is None:
+            reader = self._reader(TRAINING)
+            self._evaluated = self._patiently(
+                partial(self._made, reader, EVALUATION, FLAGS[TRAINING]), reader.reopen
+            )
+        return self._evaluated
 
     def feed(self, mode: str) -> str:
         """The function that gives the features of a mode, and of which data, in words."""

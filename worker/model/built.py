@@ -22,6 +22,7 @@ from shoal.worker.engines import chosen_engine
 from shoal.worker.model.refusals import Refusals
 
 if TYPE_CHECKING:
+    from shoal.config.job import JobConfig
     from shoal.worker.engines.engine import Dense, Ids
     from shoal.worker.model.learning.losses import DeclaredLosses
 
@@ -88,6 +89,23 @@ class Optimizers(Protocol):
 
     def clip(self, dense: Sequence[Any], tables: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Clip gradients, in the engine's arrays: dense ones a variable, and those of tables."""
+
+
+@dataclass(frozen=True)
+class ToBuild:
+    """A model to be built, and for whom.
+
+    features_spec: of a batch; None where there are no data, for a model that tells. weights_spec:
+    of the records' weights; None for none. worker, incarnation: whose random numbers are drawn.
+    """
+
+    module: UserModule
+    config: JobConfig
+    refusals: Refusals
+    features_spec: Any
+    weights_spec: Any
+    worker: int
+    incarnation: int
 
 
 @dataclass(frozen=True)

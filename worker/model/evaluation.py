@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from shoal.base.slices import MOST
 from shoal.errors import UserError
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.values.metric_states import check_size
+from shoal.proto.values.metric_states import check_size, tell_rows
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
@@ -30,12 +32,24 @@ def keeps_records(metric: Any) -> bool:
     return bool(getattr(metric, "keeps_records", False))
 
 
+def keeps_slices(metric: Any) -> bool:
+    """True if the states of a metric are rows by the values of features, as those of Slices."""
+    return bool(getattr(metric, "keeps_slices", False))
+
+
+def by_features(metric: Any) -> bool:
+    """True for a metric that is given features, by NumPy's arrays and not by the framework's."""
+    return keeps_records(metric) or keeps_slices(metric)
+
+
 def _name(metric: Any) -> str:
     return str(getattr(metric, "name", getattr(metric, "__name__", type(metric).__name__)))
 
 
 def _arrays(metric: Any) -> list[Any]:
     """The states of a metric, float64."""
+    if keeps_slices(metric):
+        return []
     if keeps_records(metric):
         return [metric.records]
     return [np.asarray(variable, np.float64) for variable in metric.variables]
@@ -118,10 +132,24 @@ class Evaluation(ABC):
             f"{self._what}: metric {name!r} is a {type(metric).__name__}; it must be {self.kinds}"
         )
 
+    def slices(self) -> list[pb.SliceMetrics]:
+        """The worst ones of each metric of slices, of what `finish` was given last."""
+        return [
+            pb.SliceMetrics(metric=metric.name, **asdict(each))
+            for metric in self._metrics
+            if keeps_slices(metric)
+            for each in metric.slices()[:MOST]
+        ]
+
     @property
     def names(self) -> list[str]:
         """The names of the metrics; one of several numbers has them numbered in a report."""
         return [metric.name for metric in self._metrics]
+
+    def result_names(self) -> list[str]:
+        """The names of the numbers in a report, as they are before any record; resets all."""
+        self.reset()
+        return list(self.finish(self.states()))
 
     def _parts(self, metric: Any, labels: Any, predictions: Any) -> tuple[Any, Any]:
         """The parts of labels and predictions that a metric is about."""
@@ -158,22 +186,28 @@ class Evaluation(ABC):
                     "not be merged exactly: keep sums and counts in its variables"
                 )
 
-    def _update_groups(self, batch: Batch, predictions: Any) -> None:
-        """Add a batch to the metrics that keep records; raises UserError for no such group."""
-        for metric in self._metrics:
-            if not keeps_records(metric):
-                continue
-            features = batch.features
-            if not isinstance(features, Mapping) or metric.by not in features:
+    def check_features(self, features: Any) -> None:
+        """Raise UserError if a metric is by a feature that is not among these, or their specs."""
+        for metric in filter(by_features, self._metrics):
+            for name in metric.by if keeps_slices(metric) else [metric.by]:
+                if isinstance(features, Mapping) and name in features:
+                    continue
                 known = features if isinstance(features, Mapping) else ()
                 raise UserError(
-                    f"{self._what}: GroupAUC(by={metric.by!r}) needs a feature of this name, but "
-                    f"{self._module.feed_name} gives "
+                    f"{self._what}: {type(metric).__name__}(by={metric.by!r}) needs a feature of "
+                    f"the name {name!r}, but {self._module.feed_name} gives "
                     + (f"the features {', '.join(map(repr, known))}" if known else "no dict")
                 )
+
+    def _update_groups(self, batch: Batch, predictions: Any) -> None:
+        """Add a batch to the metrics that are given features; raises UserError for no such one."""
+        self.check_features(batch.features)
+        for metric in filter(by_features, self._metrics):
+            features = batch.features
             labels, predicted = self._parts(metric, batch.labels, predictions)
+            given = features[metric.by] if keeps_records(metric) else features
             try:
-                metric.update_state(labels, predicted, groups=features[metric.by])
+                metric.update_state(labels, predicted, groups=given)
             except ValueError as error:
                 raise UserError(f"{self._what}: metric {metric.name!r}: {error}") from error
 
@@ -199,30 +233,33 @@ class Evaluation(ABC):
     def states(self) -> pb.MetricStates:
         """The states since `reset`. Raises UserError if they are larger than a message may be."""
         arrays = {metric.name: _arrays(metric) for metric in self._metrics}
-        check_size({name: sum(each.nbytes for each in some) for name, some in arrays.items()})
-        return pb.MetricStates(
-            metrics=[
-                pb.MetricState(
-                    name=metric.name,
-                    variables=[
-                        pb.DoubleArray(
-                            shape=array.shape,
-                            values=array.ravel(),
-                        )
-                        for array in arrays[metric.name]
-                    ],
-                    appended=keeps_records(metric),
-                )
-                for metric in self._metrics
-            ]
-        )
+        sizes = {name: sum(each.nbytes for each in some) for name, some in arrays.items()}
+        sizes |= {each.name: each.rows.nbytes for each in self._metrics if keeps_slices(each)}
+        check_size(sizes)
+        states = pb.MetricStates()
+        for metric in self._metrics:
+            state = states.metrics.add(
+                name=metric.name,
+                variables=[
+                    pb.DoubleArray(shape=array.shape, values=array.ravel())
+                    for array in arrays[metric.name]
+                ],
+                appended=keeps_records(metric),
+            )
+            if keeps_slices(metric):
+                tell_rows(state, metric.rows.sparse())
+        return states
 
     def finish(self, merged: pb.MetricStates) -> dict[str, float]:
         """The metrics that belong to merged states."""
         results: dict[str, float] = {}
         for metric, state in zip(self._metrics, merged.metrics, strict=True):
             arrays = [np.array(each.values).reshape(tuple(each.shape)) for each in state.variables]
-            if keeps_records(metric):
+            if keeps_slices(metric):
+                told = state.rows
+                metric.reset_state()
+                metric.rows.add(told.keys, told.positions, told.values, told.width)
+            elif keeps_records(metric):
                 (metric.records,) = arrays
             else:
                 for variable, array in zip(metric.variables, arrays, strict=True):

@@ -11,13 +11,12 @@ from typing import Any
 
 import keras
 
-from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import compiled_with
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.engines import chosen_engine
-from shoal.worker.model.built import BuiltModel, ServedTable, calling
+from shoal.worker.engines import backend_of_keras
+from shoal.worker.model.built import BuiltModel, ServedTable, ToBuild, calling
 from shoal.worker.model.embeddings.given_weights import taking_weights
 from shoal.worker.model.embeddings.initial_rows import (
     given_rows,
@@ -33,7 +32,6 @@ from shoal.worker.model.embeddings.row_dtypes import value_dtype
 from shoal.worker.model.learning.class_weights import training_loss_of
 from shoal.worker.model.learning.optimizer import ServedOptimizer
 from shoal.worker.model.learning.optimizers import ServedOptimizers
-from shoal.worker.model.refusals import Refusals
 from shoal.worker.model.supported import (
     check_features,
     check_model,
@@ -43,23 +41,17 @@ from shoal.worker.model.supported import (
 )
 
 
-def build_keras_model(
-    module: UserModule,
-    config: JobConfig,
-    refusals: Refusals,
-    features_spec: Any,
-    weights_spec: Any,
-    worker: int,
-    incarnation: int,
-) -> BuiltModel:
+def build_keras_model(given: ToBuild) -> BuiltModel:
     """Build the model of a module and trace which ids it looks up; see Engine.build."""
-    engine = chosen_engine()
+    module, config, refusals = given.module, given.config, given.refusals
+    features_spec = given.features_spec
+    backend = backend_of_keras()
     file = module.path.name
     keras.utils.set_random_seed(config.seed)
     # A functional model runs layers of the user's own to learn the shape of their outputs.
     with (
         tables_above(config.embedding_threshold),
-        lookup_with(engine.recording(refusals)),
+        lookup_with(backend.recording(refusals)),
         explaining_configs(file),
         taking_weights(file),
     ):
@@ -71,9 +63,9 @@ def build_keras_model(
     model = with_named_input(model, features_spec)
     check_features(model, features_spec, module.describe(module.feed_name))
     optimizers = optimizers_of(module)
-    loss = engine.losses(module.loss, module.loss_weights, file, refusals.refuse)
-    training_loss = training_loss_of(loss, module, weights_spec)
-    ids = engine.ids(model, features_spec, refusals, file)
+    loss = backend.losses(module.loss, module.loss_weights, file, refusals.refuse)
+    training_loss = training_loss_of(loss, module, given.weights_spec)
+    ids = backend.ids(model, features_spec, refusals, file)
     with (
         tables_above(config.embedding_threshold),
         explaining_configs(file),
@@ -85,7 +77,7 @@ def build_keras_model(
     check_variables(model, file)
     ids.check()
     optimizers.choose(ids.tables, dense=bool(model.trainable_variables), frozen=ids.frozen)
-    reseed(model, config.seed, worker, incarnation)
+    reseed(model, config.seed, given.worker, given.incarnation)
     return BuiltModel(
         model=model,
         module=module,
@@ -95,8 +87,8 @@ def build_keras_model(
         training_loss=training_loss,
         ids=ids,
         tables=served_tables(ids.tables, ids.frozen, config.seed, file),
-        trainable=engine.dense(model.trainable_variables),
-        state=engine.dense(
+        trainable=backend.dense(model.trainable_variables),
+        state=backend.dense(
             [
                 variable
                 for variable in model.non_trainable_variables

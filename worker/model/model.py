@@ -23,7 +23,7 @@ from shoal.worker.code.module import UserModule
 from shoal.worker.engines import chosen_engine
 from shoal.worker.engines.engine import StepInputs
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.built import calling
+from shoal.worker.model.built import ToBuild, calling
 from shoal.worker.model.callbacks import Callbacks
 from shoal.worker.model.embeddings.table_options import check_lifecycle, chosen_options
 from shoal.worker.model.learning import accumulation
@@ -58,6 +58,7 @@ class ServedModel:
     servers: that hold the values, or what stands for them (servers/local.py).
     check_lifecycle: raises UserError if its tables cannot be trained with their options.
     file: name of the user's file, for messages.
+    steps: of the engine, what computes.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class ServedModel:
         progress: counts the seconds of each stage of a step.
         Raises UserError for a model shoal cannot serve, UserCodeError if it raises.
         """
+        self.config = config
         self.module = module
         self.file = module.path.name
         self.servers = servers
@@ -92,7 +94,9 @@ class ServedModel:
         self._refusals = Refusals()
         engine = chosen_engine()
         self.built = built = engine.build(
-            module, config, self._refusals, features_spec, weights_spec, worker, incarnation
+            ToBuild(
+                *(module, config, self._refusals, features_spec, weights_spec, worker, incarnation)
+            )
         )
         self.model, self.module = built.model, built.module
         self.features_spec = built.features_spec
@@ -116,7 +120,7 @@ class ServedModel:
             given=not config.begins_with,
         )
         self._finite = FiniteCheck(config.nonfinite_gradients, self.spec, worker)
-        self._steps = engine.steps(
+        self.steps = engine.steps(
             built,
             self._refusals,
             labels_spec,
@@ -124,7 +128,8 @@ class ServedModel:
             clip_at_once=self.accumulated == 1,
         )
 
-    def _calling(self, what: str, labels: Any = None) -> AbstractContextManager[None]:
+    def calling(self, what: str, labels: Any = None) -> AbstractContextManager[None]:
+        """A context in which the model is called; see `calling` of built.py."""
         return calling(what, self._refusals, self.model, self.module, labels)
 
     # ------------------------------------------------------------ set-up
@@ -137,8 +142,8 @@ class ServedModel:
         """
         chosen_engine().check_features(self.model, features_spec, feed)
         if isinstance(features_spec, dict) and features_spec.keys() != self.features_spec.keys():
-            with self._calling(f"{feed} gives other features than for training: calling the model"):
-                self._steps.trace_prediction(features_spec)
+            with self.calling(f"{feed} gives other features than for training: calling the model"):
+                self.steps.trace_prediction(features_spec)
 
     def register(self, dense: dict[str, npt.NDArray[np.float32]] | None = None) -> None:
         """Register with the servers; the first worker's dense values are the model's.
@@ -173,7 +178,7 @@ class ServedModel:
     def pull(self, features: Any, *, training: bool) -> Pulled:
         """The rows that `features` need, and newer dense values."""
         what = f"reading the ids from what {self.module.describe(self.module.feed_name)} gave"
-        with self._stage("ids"), self._calling(what):
+        with self._stage("ids"), self.calling(what):
             calls = self._ids.by_table(features)
         with self._stage(self._training_pull if training else "pull"):
             return self.servers.pull(calls, training=training)
@@ -195,7 +200,7 @@ class ServedModel:
     def prepare(self, batch: Batch) -> Prepared:
         """Pull what `batch` needs for its step."""
         pulled = self.pull(batch.features, training=True)
-        return Prepared(batch, pulled, self._steps.inputs(pulled))
+        return Prepared(batch, pulled, self.steps.inputs(pulled))
 
     def compute(
         self, prepared: Prepared, task: int, missing: Missing = NOTHING
@@ -210,9 +215,9 @@ class ServedModel:
         batch, pulled = prepared.batch, prepared.pulled
         with (
             self._stage("step"),
-            self._calling(f"the training step of {self.module.path.name}", batch.labels),
+            self.calling(f"the training step of {self.module.path.name}", batch.labels),
         ):
-            loss, dense, change, tables = self._steps.train(batch, prepared.inputs, missing.change)
+            loss, dense, change, tables = self.steps.train(batch, prepared.inputs, missing.change)
         rate, table_rates = self.callbacks.learning_rates(
             missing.version(pulled.versions), self.accumulated
         )
@@ -242,13 +247,13 @@ class ServedModel:
     def average(self, pushes: Sequence[Push]) -> Push:
         """One push of `accumulated` minibatches' gradients, or of the last few of a task."""
         dims = [table.dim for table in self.tables.values()]
-        return accumulation.average(pushes, dims, self._steps.clip)
+        return accumulation.average(pushes, dims, self.steps.clip)
 
     # ------------------------------------------------------------ evaluation, prediction
 
     def pull_inputs(self, features: Any) -> StepInputs:
         """Pull the servers' present values that the model's outputs for `features` need."""
-        return self._steps.inputs(self.pull(features, training=False))
+        return self.steps.inputs(self.pull(features, training=False))
 
     def predict_batch(self, features: Any, inputs: StepInputs | None = None) -> Any:
         """The model's outputs for `features`.
@@ -261,18 +266,12 @@ class ServedModel:
         """Return `predict_batch`'s outputs, and the layers' part of the loss, a float32 number."""
         if inputs is None:
             inputs = self.pull_inputs(features)
-        with self._calling(f"calling the model of {self.module.path.name}"):
-            return self._steps.predict(features, inputs)
-
-    def step_loss(self, batch: Batch, inputs: StepInputs) -> float:
-        """The loss of a batch without training, of an engine whose steps compute it whole."""
-        with self._calling(f"the loss of {self.module.path.name}", batch.labels):
-            loss: float = self._steps.loss(batch, inputs)
-        return loss
+        with self.calling(f"calling the model of {self.module.path.name}"):
+            return self.steps.predict(features, inputs)
 
     def predictions_spec(self) -> Any:
         """The spec of what `predict_batch` gives."""
-        return self._steps.predictions_spec()
+        return self.steps.predictions_spec()
 
     def pull_dense(self) -> None:
         """Set the model's own dense variables from the servers' present values."""

@@ -22,7 +22,7 @@ from shoal.base.nested import named_leaves
 from shoal.data.shaped import MASK
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.code.of_keras import is_of_keras
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import backend_of_keras
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.model import ServedModel
 
@@ -68,7 +68,8 @@ def of_loss(model: ServedModel, batch: Batch, traced: Sequence[Crossentropy]) ->
         f"{_by(made[1], layers)} is a {made[0]}, and the loss {each.name} has "
         "from_logits=True, which applies another one: remove one of the two"
         for each in traced
-        if each.from_logits and (made := chosen_engine().activation(each.predictions)) is not None
+        if each.from_logits
+        and (made := backend_of_keras().activation(each.predictions)) is not None
     ]
     # A loss may be made for graphs alone, and has been trained in one.
     with noting_losses(model) as called, suppress(Exception):
@@ -137,8 +138,11 @@ def of_data(model: ServedModel, batches: Iterable[Batch], source: str, total: in
             for parts, structure in ((columns, taken), (labels, batch.labels)):
                 for name, leaf in named_leaves(structure):
                     # Lists and sparse features are no arrays.
-                    if hasattr(leaf, "__array__") and np.size(leaf) == batch.size:
-                        parts[name].append(np.asarray(leaf).reshape(-1))
+                    if not hasattr(leaf, "__array__"):
+                        continue
+                    values = np.asarray(leaf)
+                    if values.size == batch.size:
+                        parts[name].append(values.reshape(-1))
     if records < FEW:
         return []
     features = dict(_whole(columns, records))

@@ -19,7 +19,7 @@ from shoal.worker.code.keras_internals import (
     outputs_structure,
 )
 from shoal.worker.code.of_keras import is_keras_own
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import backend_of_keras
 from shoal.worker.input.spec import array_spec
 
 _UNNAMED = re.compile(r"keras_tensor(_\d+)?")
@@ -98,7 +98,7 @@ def spec_of_inputs(model: Any, file: str) -> Any:
             f"the model of {file} does not say what its inputs are, as a functional model does: "
             "give --training-data"
         )
-    return keras.tree.map_structure(chosen_engine().spec_of_input, inputs)
+    return keras.tree.map_structure(backend_of_keras().spec_of_input, inputs)
 
 
 def check_features(model: Any, features_spec: Any, feed: str) -> None:

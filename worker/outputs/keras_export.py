@@ -44,7 +44,10 @@ class SavedModels(Protocol):
 
 
 class KerasExporter:
-    """See the Protocol. kinds: those of the export."""
+    """See the Protocol.
+
+    kinds: those of the export. saved_models: functions of the engine's.
+    """
 
     def __init__(self, model: ServedModel, kinds: Set[str], saved_models: SavedModels) -> None:
         """kinds: of KERAS and SAVED_MODEL, or auto for both. Raises UserError for others."""
@@ -55,7 +58,7 @@ class KerasExporter:
                 f"--export {min(unknown)}: a model of Keras has no such form; give {KERAS}, "
                 f"{SAVED_MODEL}, none, or leave --export out"
             )
-        self._saved_models = saved_models
+        self.saved_models = saved_models
 
     def write(
         self, tables: Mapping[str, ExportedTable], folder: Path
@@ -73,7 +76,7 @@ class KerasExporter:
         if SAVED_MODEL in kinds:
             try:
                 with _user_layers(f"exporting the model of {self._model.file}"):
-                    signature = self._saved_models.save(self._model, tables, folder / FOLDER)
+                    signature = self.saved_models.save(self._model, tables, folder / FOLDER)
             except (UserError, UserCodeError):
                 missing |= self._missing(tables, {SAVED_MODEL})
                 if SAVED_MODEL not in missing:
@@ -119,9 +122,7 @@ class KerasExporter:
             yield keras_file, found
         if saved_model := written["saved_model"]:
             with user_code(f"loading the exported SavedModel of {file}"):
-                found = self._saved_models.predict_saved(
-                    folder / saved_model, self._model, features
-                )
+                found = self.saved_models.predict_saved(folder / saved_model, self._model, features)
             yield saved_model, found
 
     def _missing(
@@ -140,7 +141,7 @@ class KerasExporter:
             if SAVED_MODEL in kinds:
                 try:
                     with _user_layers("saving it"):
-                        self._saved_models.save(self._model, empty, Path(folder, FOLDER))
+                        self.saved_models.save(self._model, empty, Path(folder, FOLDER))
                 except (UserError, UserCodeError) as error:
                     missing[SAVED_MODEL] = error
         return missing

@@ -76,7 +76,7 @@ def after_server_death(
     To be asked once for each death. joins: it had nothing of the job yet.
     """
     died = f"parameter server {member.id} died ({exited.cause})"
-    begun = phase not in (Phase.STARTING, Phase.DESCRIBING)
+    begun = phase not in (Phase.STARTING, Phase.DESCRIBING, Phase.EVALUATING_FIRST)
     if config.sync and begun and not config.keeps_log and not joins:
         return GiveUp(
             Failure.internal(

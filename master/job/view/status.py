@@ -199,6 +199,8 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         )
     if job.checkpoints.count and (age_of_newest := job.checkpoints.age(now)) is not None:
         status.checkpoint_seconds = age_of_newest
+    if job.publishing.newest and (age_of_delta := job.publishing.age(now)) is not None:
+        status.delta, status.published_seconds = job.publishing.newest, age_of_delta
     if job.work.evaluation_results:
         last = job.work.evaluation_results[-1]
         status.last_evaluation.CopyFrom(

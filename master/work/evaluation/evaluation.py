@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shoal.base.slices import KeyedRows
 from shoal.errors import Error
 from shoal.master.work.tasks import poison
 from shoal.master.work.tasks.cutting import cut
 from shoal.master.work.units import ANYBODY, Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.values.metric_states import check_size
+from shoal.proto.values.metric_states import check_size, tell_rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,6 +36,7 @@ class MergedStates:
         self._sums: dict[str, list[Floats]] | None = None
         # Of metrics whose rows are appended: what each task gave. `_sums` has them without rows.
         self._appended: dict[str, list[list[Floats]]] = {}
+        self._rows: dict[str, KeyedRows] = {}
         self._sizes: dict[str, int] = {}
         self._first = ""
 
@@ -44,6 +46,7 @@ class MergedStates:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._sums, self._appended, self._sizes, self._first = None, {}, {}, state["first"]
+        self._rows = {}
         if state["sums"] is not None:
             self.add(state["sums"], self._first)
 
@@ -56,19 +59,30 @@ class MergedStates:
         try:
             arrays = _arrays(states)
             sizes = {name: sum(each.nbytes for each in arrays[name]) for name in arrays}
-            rows = {each.name: arrays[each.name] for each in states.metrics if each.appended}
-            arrays |= {name: [each[:0] for each in variables] for name, variables in rows.items()}
+            appended = {each.name: arrays[each.name] for each in states.metrics if each.appended}
+            arrays |= {
+                name: [each[:0] for each in variables] for name, variables in appended.items()
+            }
+            keyed = {each.name: each.rows for each in states.metrics if each.HasField("rows")}
+            if self._sums is None:
+                self._rows = {name: KeyedRows() for name in keyed}
+            if keyed.keys() != self._rows.keys():
+                raise ValueError(f"rows of {[*keyed]} do not fit those of {[*self._rows]}")
+            for name, rows in keyed.items():
+                self._rows[name].add(rows.keys, rows.positions, rows.values, rows.width)
+                sizes[name] = 0
         except (ValueError, IndexError) as error:
             raise MetricMismatchError(
                 f"{worker} returned a damaged metric state: {error}"
             ) from error
+        self._sizes |= {name: rows.nbytes for name, rows in self._rows.items()}
         if self._sums is None:
             self._sums, self._first = arrays, worker
-            self._appended = {name: [variables] for name, variables in rows.items()}
-            self._sizes = sizes
-            check_size(sizes)
+            self._appended = {name: [variables] for name, variables in appended.items()}
+            self._sizes = sizes | self._sizes
+            check_size(self._sizes)
             return
-        if _shapes(arrays) != _shapes(self._sums) or rows.keys() != self._appended.keys():
+        if _shapes(arrays) != _shapes(self._sums) or appended.keys() != self._appended.keys():
             raise MetricMismatchError(
                 "two workers returned metric states that do not match: "
                 f"{self._first} {_shapes(self._sums)}, {worker} {_shapes(arrays)}"
@@ -76,7 +90,7 @@ class MergedStates:
         for name, variables in arrays.items():
             for total, addend in zip(self._sums[name], variables, strict=True):
                 total += addend
-        for name, variables in rows.items():
+        for name, variables in appended.items():
             self._appended[name].append(variables)
             self._sizes[name] += sizes[name]
         check_size(self._sizes)
@@ -88,19 +102,19 @@ class MergedStates:
 
     def to_message(self) -> pb.MetricStates:
         """The sum for the wire."""
-        return pb.MetricStates(
-            metrics=[
-                pb.MetricState(
-                    name=name,
-                    variables=[
-                        pb.DoubleArray(shape=array.shape, values=array.ravel())
-                        for array in self._whole(name, arrays)
-                    ],
-                    appended=name in self._appended,
-                )
-                for name, arrays in (self._sums or {}).items()
-            ]
-        )
+        states = pb.MetricStates()
+        for name, arrays in (self._sums or {}).items():
+            state = states.metrics.add(
+                name=name,
+                variables=[
+                    pb.DoubleArray(shape=array.shape, values=array.ravel())
+                    for array in self._whole(name, arrays)
+                ],
+                appended=name in self._appended,
+            )
+            if name in self._rows:
+                tell_rows(state, self._rows[name].sparse())
+        return states
 
     def _whole(self, name: str, arrays: list[Floats]) -> list[Floats]:
         if name not in self._appended:
@@ -156,11 +170,12 @@ class _Round:
 class Evaluations:
     """The rounds of a job: at most one at a time.
 
-    sources: validation data.
+    sources: validation data. data: "validation"; "training" for the earlier model's on new records.
     complete: whether these are all there are; without, rounds wait.
     every_versions: a round is due whenever the model version passes a multiple of
         this; 0 for never.
 
+    slices: of the newest of them, the worst ones.
     results: of all rounds that have ended. course: those of them whose model the present one has
     grown from, which rules are to look at: not of what a resumption has lost.
     """
@@ -174,7 +189,9 @@ class Evaluations:
         next_id: TaskIds,
         batch_size: int = 1,
         complete: bool = True,
+        data: str = "validation",
     ) -> None:
+        self._data = data
         self._sources = tuple(sources)
         self._length = records_per_task, batch_size
         self._complete = complete
@@ -186,6 +203,7 @@ class Evaluations:
         self._round: _Round | None = None
         self._due = False
         self._rounds = 0
+        self.slices: tuple[pb.SliceMetrics, ...] = ()
         self.results: list[EvaluationResult] = []
         self.course: list[EvaluationResult] = []
 
@@ -254,9 +272,11 @@ class Evaluations:
         if self._round is not None or not self._complete:
             self._due = True
             return
+        if not self._spans:
+            return  # without records there is nothing to say
         self._rounds += 1
         tasks = [
-            Task(self._next_id(), pb.EVALUATE, span, epoch, self._rounds)
+            Task(self._next_id(), pb.EVALUATE, span, epoch, self._rounds, data=self._data)
             for whole in self._spans
             for span in poison.without_bad(whole, self._bad.get(whole.source, ()))
         ]
@@ -314,6 +334,7 @@ class Evaluations:
             pb.FINISH_EVALUATION,
             epoch=current.epoch,
             evaluation=current.number,
+            data=self._data,
             states=current.merged.to_message(),
         )
         current.finish = TaskQueue([finish], self._next_id)
@@ -326,6 +347,7 @@ class Evaluations:
         version: int,
         epoch: int,
         loss: float | None = None,
+        slices: Sequence[pb.SliceMetrics] = (),
     ) -> EvaluationResult:
         """End the round with its numbers, and start the next if one is due.
 
@@ -340,6 +362,7 @@ class Evaluations:
             current.version, current.epoch, metrics, current.tasks.records_total, loss
         )
         self.results.append(result)
+        self.slices = tuple(slices)
         self.course.append(result)
         self._round = None
         if self._due:

@@ -80,7 +80,7 @@ class BadRecords:
         """The record that a task was left with, as one to be given up."""
         place = failure.place or f"record {span.start}"
         error = failure.error or (failure.message.splitlines() or [""])[0]
-        return BadRecord(KINDS[task.kind].data, span.source, span.start, place, error)
+        return BadRecord(task.data or KINDS[task.kind].data, span.source, span.start, place, error)
 
     def explained(self, last: BadRecord, failure: Failure) -> Failure:
         """The failure of the job, which has met one bad record too many."""

@@ -7,6 +7,8 @@ text is in the logs and in result.json.
 from __future__ import annotations
 
 import re
+import traceback
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,13 +33,13 @@ LINES_OF_ERROR = 12
 """Of the exception's own text, which Keras makes long, so many are shown."""
 
 
-def own_lines(traceback: str) -> str:
+def own_lines(text: str) -> str:
     """The user's own calls with their source lines, then the exception's text.
 
-    traceback: as `traceback.format_exc()` gives it. "" if no call in it is the user's: then the
-    exception is about how a function is called, or what it returned.
+    text: a traceback, as `traceback.format_exc()` gives it. "" if no call in it is the user's: then
+    the exception is about how a function is called, or what it returned.
     """
-    lines = traceback.rstrip().splitlines()
+    lines = text.rstrip().splitlines()
     shown: list[str] = []
     last = left_out = 0
     own: set[tuple[str, ...]] = set()
@@ -61,9 +63,28 @@ def own_lines(traceback: str) -> str:
         return ""
     shown += _gap(left_out)
     # Below the last line of source: markers of the place in it, blank lines, the exception.
-    text = [line for line in lines[last + 1 :] if line.strip(" ^~")]
-    more = ["..."] if len(text) > LINES_OF_ERROR else []
-    return "\n".join(["Your code, the last call last:", *shown, *text[:LINES_OF_ERROR], *more])
+    told = [line for line in lines[last + 1 :] if line.strip(" ^~")]
+    more = ["..."] if len(told) > LINES_OF_ERROR else []
+    return "\n".join(["Your code, the last call last:", *shown, *told[:LINES_OF_ERROR], *more])
+
+
+def line_of(error: BaseException) -> str:
+    """The last of the user's lines that led to an error, as "model.py, line 12"; "" if none did."""
+    return _last(
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    )
+
+
+def line_now() -> str:
+    """The last of the user's lines that led to this call, as `line_of` gives it."""
+    return _last(
+        (frame.f_code.co_filename, line) for frame, line in reversed([*traceback.walk_stack(None)])
+    )
+
+
+def _last(places: Iterable[tuple[str, int]]) -> str:
+    found = [place for place in places if not is_library(place[0])]
+    return f"{Path(found[-1][0]).name}, line {found[-1][1]}" if found else ""
 
 
 def is_library(file: str) -> bool:

@@ -32,7 +32,10 @@ OPTIONAL = (
 VALUES = ("loss_weights", "class_weight")
 """What it may define that is no function."""
 
-_ELASTICDL = ("elasticdl", "elasticdl_client", "elasticdl_preprocessing")
+_OF_TORCH = {each.lower(): each for each in ("Adagrad", "Adam", "AdamW", "RMSprop", "SGD")}
+"""Names of Keras -> the classes of torch.optim."""
+
+_ELASTICDL = ("elasticai_api", "elasticdl", "elasticdl_client", "elasticdl_preprocessing")
 
 _IN_PLACE = {
     "elasticdl.python.common.constants": "modes are the strings 'training', 'evaluation' and "
@@ -43,6 +46,8 @@ _IN_PLACE = {
     "elasticdl_preprocessing.layers": "from shoal.preprocessing import ...",
     "elasticdl_preprocessing.utils": "shoal.preprocessing.Statistics, for what shoal analyze found",
     "elasticdl_preprocessing.feature_column": "layers of shoal.preprocessing and shoal.layers",
+    "elasticai_api": "shoal has the loop: a module of PyTorch needs the model, loss or "
+    "training_step, optimizer and feed_batch",
     "elasticdl.python.data": "a custom_data_reader, or shoal.data.RecordIOWriter to write files",
 }
 """Packages of ElasticDL -> what there is in shoal."""
@@ -60,6 +65,15 @@ def instead_of_elasticdl(module: str) -> str | None:
     return (
         f"{module} is a module of ElasticDL, which is not installed and not needed: {instead}; see "
         "docs/guide/moving-from-elasticdl.md"
+    )
+
+
+def optimizer_by_name(name: str) -> str:
+    """The error of a name of Keras as the optimizer of a torch.nn.Module."""
+    kind = _OF_TORCH.get(name.lower(), "Adagrad")
+    return (
+        f"optimizer is the name {name!r}, and that of a torch.nn.Module is a function of its "
+        f"parameters: def optimizer(parameters): return torch.optim.{kind}(parameters, lr=0.01)"
     )
 
 

@@ -64,6 +64,12 @@ def scale(job: RunningJob, workers: int | None, servers: int | None = None) -> N
                 _call(master, methods.SCALE_JOB, request, flag)
 
 
+def hold_publishing(job: RunningJob, *, held: bool) -> None:
+    """Hold what a running job publishes, or release it."""
+    with job.master() as master:
+        _call(master, methods.HOLD_PUBLISHING, pb.HoldPublishingRequest(held=held))
+
+
 def rebalance(job: RunningJob) -> bool:
     """Even out the load of the servers; True if rows move for it."""
     with job.master() as master:

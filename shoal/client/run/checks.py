@@ -35,7 +35,7 @@ KERAS_OPTIMIZERS = (
 )
 """Names of Keras's optimizers, those that servers have and others."""
 
-FOLDERS = ("job_dir", "index_dir", "checkpoint_dir", "tensorboard_dir")
+FOLDERS = ("job_dir", "index_dir", "checkpoint_dir", "tensorboard_dir", "publish")
 """Where a job writes, beside --output."""
 
 DATA_FIELDS = ("training_data", "validation_data", "prediction_data")

@@ -94,7 +94,7 @@ class Series:
                 f"ended: wait for its end, or end it: shoal stop {shlex.quote(shown_path(left))}"
             )
         result = LocalJob(folder).result()
-        if result is not None and result.state in COMPLETE and self._is_next(folder):
+        if result is not None and _may_lead(result) and self._is_next(folder):
             self._lead_to(folder)
         self._note("")
 
@@ -178,13 +178,15 @@ class Series:
     def ended(self, result: JobResult) -> str:
         """The job has ended: if it has succeeded, it is the newest of the series from now on.
 
-        Returns why it is not, in words; "" if it is, or has not succeeded. Raises UserError if the
-        link cannot be written.
+        Unless --publish-if holds it back. Returns why it is not, in words; "" if it is, or has not
+        succeeded. Raises UserError if the link cannot be written.
         """
         if not self._config.latest:
             return ""
         self._note("")
-        if result.state not in COMPLETE:
+        if result.state in COMPLETE and result.held_back:
+            return self._held_back(result)
+        if not _may_lead(result):
             return ""
         if not self._is_next(self._folder):
             newest = os.readlink(self._link)
@@ -195,6 +197,19 @@ class Series:
             )
         self._lead_to(self._folder)
         return ""
+
+    def _held_back(self, result: JobResult) -> str:
+        """The reason why the link stays, in words."""
+        link = shown_path(self._link)
+        to = (
+            f"still leads to {os.readlink(self._link)}"
+            if self._link.is_symlink()
+            else "is not made"
+        )
+        return (
+            f"warning: --latest: {link} {to}: {'; '.join(result.held_back)}. The next job of the "
+            "series begins where this one began"
+        )
 
     def _lead_to(self, folder: JobFolder) -> None:
         """Point the link to a job that has come to its end. Raises UserError."""
@@ -210,6 +225,11 @@ class Series:
                 f"{shown_path(self._link)} cannot be written: {error.strerror}. Have it lead to "
                 f"{shown_path(folder.path)}"
             ) from error
+
+
+def _may_lead(result: JobResult) -> bool:
+    """True if the link may lead to a job: it came to its end, and --publish-if holds."""
+    return result.state in COMPLETE and not result.held_back
 
 
 def _real(folder: str) -> str:

@@ -25,10 +25,14 @@ from shoal.client.show.course import Best
 from shoal.client.show.learned import few_updates, rising_loss
 from shoal.client.show.plain import plain
 from shoal.client.show.stages import bound_and_step, stages_text
+from shoal.config.conditions import FIRST
 from shoal.result import COMPLETE, JobResult
 
 SHOWN_BAD_RECORDS = 5
 """In the report; result.json and `shoal audit` name them all."""
+
+SHOWN_SLICES = 10
+"""In the report; result.json has more of them."""
 
 SHOWN_ERROR = 160
 """Characters of a bad record's error; result.json has it whole."""
@@ -74,6 +78,21 @@ def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([f"{len(bad):,} given up", *lines, *more])
 
 
+def slices_text(slices: Sequence[Mapping[str, Any]]) -> str:
+    """The worst slices, a line each, and the number of the others that result.json has."""
+    names = {"auc": "auc", "log_loss": "log loss", "calibration": "calibration"}
+    lines = []
+    for each in slices[:SHOWN_SLICES]:
+        numbers = (
+            f"{name} {'NaN' if each[key] is None else format(each[key], '.4f')}"
+            for key, name in names.items()
+        )
+        what = textwrap.shorten(f"{each['feature']}={each['value']}", 40, placeholder="...")
+        lines.append(f"{what}: {', '.join(numbers)}, {counted(each['records'], 'record')}")
+    more = [f"and {len(slices) - len(lines):,} more, see result.json"] * (len(slices) > len(lines))
+    return "\n".join([*lines, *more])
+
+
 def checkpoints_text(checkpoints: Mapping[str, Any]) -> str:
     """The numbers of checkpoints taken and failed, and the newest one; empty without any."""
     kept, failed = checkpoints.get("kept"), checkpoints.get("failed")
@@ -104,8 +123,16 @@ def rows(result: JobResult) -> Rows:
     if result.state != "succeeded" and (command := resume_command(JobFolder(result.job_dir))):
         add("to go on", command, "bold")
     best = Best((each["version"], each["metrics"]) for each in result.evaluations)
+    if result.first_evaluation is not None:
+        first = result.first_evaluation["metrics"]
+        for name, value in sorted(first.items()):
+            add(f"{FIRST}{name}", "NaN" if value is None else f"{value:.4f}")
+    for reason in result.held_back:
+        add("held back", reason, "bold red")
     for name, value in sorted(result.metrics.items()):
         add(name, "NaN" if value is None else f"{value:.4f}{best.better(name, value)}")
+    if result.slices:
+        add("worst slices", slices_text(result.slices))
     if result.ledger.get("total"):
         add("training records", ledger_text(result.ledger))
     elif result.records:

@@ -114,6 +114,9 @@ def page(seen: Seen, rows: int, problem: str = "", *, keys: bool = True) -> Grou
     if status.HasField("checkpoint_seconds"):
         ago = duration(status.checkpoint_seconds)
         parts.append(_line(f"the newest checkpoint is {ago} old", "dim"))
+    if status.HasField("published_seconds"):
+        ago = duration(status.published_seconds)
+        parts.append(_line(f"the newest delta, number {status.delta}, is {ago} old", "dim"))
     stages = _stages(seen.stages())
     if stages is not None:
         parts += [Text(), stages]

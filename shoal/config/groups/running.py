@@ -141,6 +141,21 @@ class CheckpointOptions:
         commands="train",
         value="LINK",
     )
+    evaluate_first: bool = option(
+        "Evaluate the earlier model, with which the job begins, on all records of --training-data "
+        "before it trains on them. They are new to that model, so its metrics are honest. The "
+        "first job of a series has no earlier model, and evaluates nothing.",
+        False,
+        commands="train",
+    )
+    publish_if: str = option(
+        "The link of --latest moves to this job, and it publishes, only if these hold of its last "
+        "metrics, with commas between several; if they do not at its end, the job ends with exit "
+        "code 3. first.METRIC is that of --evaluate-first.",
+        "",
+        commands="train",
+        value="METRIC>=VALUE",
+    )
 
 
 @subject

@@ -37,8 +37,9 @@ from shoal.master.journal.reading import read, read_segments
 from shoal.master.journal.records import Header
 from shoal.master.journal.segments import Segment
 from shoal.master.work.ids import Start
-from shoal.master.work.outcomes import DataDescribed, Done
+from shoal.master.work.outcomes import DataDescribed, Done, MetricsComputed
 from shoal.master.work.units import Source
+from shoal.proto import shoal_pb2 as pb
 from tests.examples import examples
 from tests.master.random_jobs import RandomJob, differences, plain, state
 from tests.master.strategies import config, exited, finish_next, register, take, w
@@ -70,6 +71,8 @@ def of_a_random_job(seed, sync, **fields):
         grads_to_wait=2 if sync else 0,
         max_bad_records=2,
         seed=seed % 100,
+        evaluate_first=seed % 3 == 0,
+        continue_from="" if seed % 3 else "/before/checkpoint-00000001",
         **{"relaunch_limit": 5} | fields,
     )
 
@@ -104,6 +107,7 @@ def test_values_survive_their_text():
         exited(w(1), 2),
         DataDescribed((Source("a", 3, ((1, 3),)),)),
         {"auc": float("inf")},
+        MetricsComputed({"m": 0.5}, slices=(pb.SliceMetrics(feature="f", value="v", auc=0.5),)),
         (None, 1.5),
     ]
     for value in values:

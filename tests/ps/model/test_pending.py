@@ -5,11 +5,11 @@ import threading
 import numpy as np
 import pytest
 
+from shoal.native.whole import WholeUpdates
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.errors import WireError
 from shoal.proto.wire import frames
-from shoal.ps.model.pending import ReadersOrWriter
 from shoal.ps.model.pushes import PushRegister
 from tests.ps.caller import Caller
 
@@ -204,7 +204,7 @@ def test_no_update_is_applied_while_a_checkpoint_pauses():
 
 
 def test_a_writer_waits_for_readers_and_readers_for_the_writer():
-    lock = ReadersOrWriter()
+    lock = WholeUpdates(PATIENCE)
     order = []
     steps = [threading.Event() for _ in range(2)]
 
@@ -222,7 +222,7 @@ def test_a_writer_waits_for_readers_and_readers_for_the_writer():
         writer = threading.Thread(target=write)
         writer.start()
         steps[0].wait(PATIENCE)
-        while not lock._writing:  # it stands in line
+        while not lock.claimed:  # it stands in line
             steps[1].wait(0.001)
         reader = threading.Thread(target=read)
         reader.start()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from shoal.errors import UserError
 from shoal.master.work.evaluation.evaluation import MergedStates, MetricMismatchError
-from shoal.metrics import Calibration, GroupAUC, LogLoss
+from shoal.metrics import Calibration, GroupAUC, LogLoss, Slices
 from shoal.proto.values import metric_states
 from shoal.worker.engines.tensorflow.model.evaluation import Evaluator
 from shoal.worker.engines.tensorflow.model.losses import Losses
@@ -85,7 +85,7 @@ def test_groups_may_be_strings():
 @pytest.mark.parametrize(
     ("by", "words"),
     [
-        ("item", "needs a feature of this name, but feed gives the features 'p', 'user'"),
+        ("item", "needs a feature of the name 'item', but feed gives the features 'p', 'user'"),
         ("p", "groups are integers or strings"),
     ],
 )
@@ -114,11 +114,28 @@ def test_states_of_a_task_that_no_message_holds_name_their_metric(module, monkey
 
 
 @pytest.mark.parametrize(
-    "metric", [GroupAUC(by="u", average="groups"), Calibration(), LogLoss(epsilon=0.01)]
+    "metric",
+    [
+        GroupAUC(by="u", average="groups"),
+        Calibration(),
+        LogLoss(epsilon=0.01),
+        Slices(["a", "b"], min_records=3, from_logits=True),
+    ],
 )
 def test_a_metric_is_the_same_after_keras_saved_it(metric):
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(metric))
     assert again.get_config() == metric.get_config()
+
+
+def test_slices_may_be_by_strings_of_tensors_and_need_features():
+    metric = Slices(["city"], min_records=1)
+    cities = keras.ops.convert_to_tensor(["Ulm", "Köln", "Ulm"])
+    metric.update_state([[1], [0], [0]], [0.9, 0.1, 0.2], groups={"city": cities, "other": None})
+    first, second = metric.slices()
+    assert [(each.value, each.records) for each in (first, second)] == [("Ulm", 2), ("Köln", 1)]
+    assert metric.result() == first.auc == 1.0
+    with pytest.raises(ValueError, match=r"Slices\(by=\['city'\]\) needs groups"):
+        metric.update_state([1], [1])
 
 
 def test_arguments_and_shapes_that_cannot_be_are_refused():

@@ -134,7 +134,7 @@ def test_each_wrong_feature_is_named(live):
     published = live()
     with shoal.follow(published.root.location) as follower:
         for changes, words in {
-            "": "features must be a dict of ids, x",
+            "": "features must be a dict of (ids, x|x, ids)",
             "y": r"no input 'y'; it takes ids, x",
             "ids": "input 'ids' is missing; the model takes ids, x",
         }.items():

@@ -18,7 +18,7 @@ from shoal.master.work.units import Source
 from shoal.proto import methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import serving
-from shoal.ps import pulls
+from shoal.ps.model import pending
 from shoal.worker.reports.progress import Progress
 from shoal.worker.training.synchronous import SynchronousTraining
 from tests.master.strategies import begun, take, w
@@ -148,6 +148,12 @@ class Slow(SynchronousTraining):
 
 
 @pytest.fixture
+def patient(monkeypatch):
+    """Servers that are made after this: pulls wait for their updates."""
+    monkeypatch.setattr(pending, "UPDATE_SECONDS", PATIENCE)
+
+
+@pytest.fixture
 def race(connect, cluster, server_group, served):
     """A slow worker and a fast one, a real master's service, and its decisions applied."""
     running = []
@@ -187,9 +193,10 @@ def race(connect, cluster, server_group, served):
         thread.start()
         running.append((ending, thread))
         master = connect(f"127.0.0.1:{port}")
+        groups = [server_group(made, worker=i, whole_updates=True) for i in range(2)]
         workers = [
             kind(
-                *(served(group=server_group(made, worker=i), worker=i), master, i, 0),
+                *(served(group=groups[i], worker=i), master, i, 0),
                 *(Progress(), GivenTasks()),
             )
             for i, kind in enumerate((Slow, SynchronousTraining))
@@ -283,9 +290,8 @@ def test_without_one_an_update_waits_for_the_slow_worker(race):
 
 
 def test_workers_join_the_next_update_as_they_give_a_gradient_and_wait_at_the_servers(
-    race, monkeypatch
+    patient, race, monkeypatch
 ):
-    monkeypatch.setattr(pulls, "UPDATE_SECONDS", PATIENCE)
     job, made, workers, tasks = race(grads_to_wait=2)
     workers[0].go_on.set()
     for worker in workers:
@@ -331,8 +337,7 @@ def test_after_a_resumption_servers_may_lack_the_last_updates_that_were_decided(
     assert job.updates.made == 11
 
 
-def test_a_worker_that_waits_at_the_servers_gives_the_gradient_of_one_that_died(race, monkeypatch):
-    monkeypatch.setattr(pulls, "UPDATE_SECONDS", 0.01)
+def test_a_worker_that_waits_at_the_servers_gives_the_gradient_of_one_that_died(race):
     job, _, (slow, fast), tasks = race(grads_to_wait=2)
     slower = in_thread(slow, tasks[0], 1)
     assert slow.computing.wait(PATIENCE)

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import keras
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +14,13 @@ from shoal.errors import UserError
 from shoal.worker.code.keras_internals import hide_tensorflow
 from shoal.worker.code.module import summary
 from shoal.worker.engines.engine import Engine
-from shoal.worker.engines.host.vectors import clipped
 from shoal.worker.engines.jax.build import build
-from shoal.worker.engines.jax.dense import FlatVariables
+from shoal.worker.engines.jax.by_values import looked_at
 from shoal.worker.engines.jax.evaluation import Evaluator
-from shoal.worker.engines.jax.exporter import JaxExporter
-from shoal.worker.engines.jax.ids import TracedIds
-from shoal.worker.engines.jax.lookups import Recording
-from shoal.worker.engines.jax.losses import Losses, weights_of_classes
+from shoal.worker.engines.jax.outputs.exporter import JaxExporter
 from shoal.worker.engines.jax.pipeline import Pipeline
 from shoal.worker.engines.jax.steps import CompiledSteps
-from shoal.worker.input.spec import ArraySpec
+from shoal.worker.engines.keras_ops.build import NO_LAYOUTS
 from shoal.worker.model.keras_models import optimizers_of
 from shoal.worker.model.supported import check_features
 
@@ -42,22 +37,17 @@ class Jax:
     any_optimizer = keras.optimizers.SGD
     check_features = staticmethod(check_features)
     pipeline = Pipeline
-    ids = TracedIds
-    recording = Recording
-    dense = FlatVariables
-    losses = Losses
     steps = CompiledSteps
     evaluator = Evaluator
-    clipped = staticmethod(clipped)
-    weights_of_classes = staticmethod(weights_of_classes)
     exporter = JaxExporter
-    eagerly = staticmethod(jax.ensure_compile_time_eval)
 
     def explained(
         self, error: BaseException | None, model: Any, module: Any, labels: Any
     ) -> str | None:
         """See the Protocol: what JAX raises has no values of a batch, but some constants."""
         del model, labels
+        if (message := looked_at(error, module.path.name)) is not None:
+            return message
         if not isinstance(error, OverflowError):
             return None
         return (
@@ -66,32 +56,13 @@ class Jax:
             f"{module.feed_name}"
         )
 
-    def activation(self, predictions: Any) -> None:
-        """See the Protocol: an array of JAX does not tell what made it."""
-
-    def scattered(self, ids: Any, rows_of: Any, dim: int) -> None:
-        """See the Protocol: there are no sparse ids."""
-
     def share_cores(self, processes: int) -> None:
         """Not done: its threads take parts of operations as they are free, so many cost little."""
-
-    def seed(self, number: int) -> None:
-        """See the Protocol: JAX has no numbers that are drawn without a key."""
 
     def kernel_layouts(self, model: Any, features_spec: Any) -> Any:
         """See the Protocol. Raises UserError."""
         del model, features_spec
-        raise UserError(
-            "which inputs the rows of a kernel belong to is known of TensorFlow's graphs only: "
-            "describe both models with --engine tensorflow"
-        )
-
-    def spec_of_input(self, tensor: Any) -> ArraySpec:
-        """See the Protocol."""
-        if getattr(tensor, "ragged", False) or getattr(tensor, "sparse", False):
-            raise UserError(f"the input {tensor.name!r} is ragged or sparse: JAX has no such one")
-        dtype = "object" if tensor.dtype == "string" else tensor.dtype
-        return ArraySpec(tuple(tensor.shape), np.dtype(dtype))
+        raise UserError(NO_LAYOUTS)
 
     def joined(self, parts: Sequence[Any]) -> npt.NDArray[Any]:
         """See the Protocol."""

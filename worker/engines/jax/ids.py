@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from shoal.base.nested import leaves
+from shoal.base.nested import leaves, named_leaves
 from shoal.errors import UserError
 from shoal.layers import lookup_with
 from shoal.worker.code.keras_internals import taken_features
+from shoal.worker.engines.host.float_ids import float_refused
 from shoal.worker.engines.jax.arrays import in_step, sample
 from shoal.worker.engines.jax.lookups import Recording, called
 from shoal.worker.engines.jax.programs import Program
@@ -182,10 +183,20 @@ class TracedIds:
                 program = self._program(self._jaxpr(features), places)
                 pairs = zip((*self._trained, *self._others), program.used, strict=False)
                 constants = [variable.value for variable, used in pairs if used]
-                self._programs[key] = jax.jit(program), constants, self._features_of(program)
-            compiled, constants, used = self._programs[key]
+                program, floats = program.with_cast_floats()
+                self._programs[key] = (
+                    *(jax.jit(program), constants, self._features_of(program)),
+                    [each - len(constants) for each in floats],
+                )
+            compiled, constants, used, floats = self._programs[key]
+            names = [name or "the features" for name, _ in named_leaves(features)]
             taken = [each for each, its in zip(given, used, strict=True) if its]
-            return [np.asarray(each) for each in compiled(*constants, *taken)]
+            found = [np.asarray(each) for each in compiled(*constants, *taken)]
+        names = [name for name, its in zip(names, used, strict=True) if its]
+        for place, numbers in zip(floats, found[len(places) :], strict=True):
+            if (reason := float_refused(names[place], numbers)) is not None:
+                self._refusals.refuse(f"{self._file}: {reason}")
+        return found[: len(places)]
 
     def by_table(self, features: Any) -> list[list[Int64]]:
         """For each table, the ids int64 [n] that each call looks up in `features`.

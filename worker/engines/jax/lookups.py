@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import keras
 
 from shoal.worker.code.keras_internals import taken_features
+from shoal.worker.model.embeddings.integers import no_integers
 from shoal.worker.model.refusals import Refusals
 
 
@@ -24,11 +25,7 @@ def integer_ids(refusals: Refusals, layer: Any, ids: Any) -> Any:
     """The ids as an array of JAX. Raises UserError if they are no integers."""
     ids = jnp.asarray(ids)
     if not jnp.issubdtype(ids.dtype, jnp.integer):
-        refusals.refuse(
-            f"embedding {layer.name!r} was called with {ids.dtype.name} ids: they must be "
-            "integers or strings; convert them in feed_batch, and begin a keras.Sequential model "
-            "with keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
-        )
+        refusals.refuse(no_integers(layer, ids.dtype.name, "feed_batch"))
     return ids
 
 

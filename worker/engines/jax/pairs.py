@@ -15,11 +15,10 @@ from jax.extend import core
 
 from shoal.base.nested import leaves, mapped
 from shoal.worker.engines.jax.programs import MOVING
+from shoal.worker.engines.keras_ops.pairs import LABELS, PREDICTIONS, advice, one_of_each_rank
 
 BATCH = 1009
 """Records in the batch of the trace: no axis of a model has this size by chance."""
-
-LABELS, PREDICTIONS = "labels", "predictions"
 
 
 def pairs_all(function: Callable[[Any, Any], Any], labels: Any, predictions: Any) -> str | None:
@@ -27,15 +26,7 @@ def pairs_all(function: Callable[[Any, Any], Any], labels: Any, predictions: Any
 
     labels, predictions: of a trace or a batch, of any structure.
     """
-    pair = next(
-        (
-            (label, prediction)
-            for label in leaves(labels)
-            for prediction in leaves(predictions)
-            if {_rank_with_one(label), _rank_with_one(prediction)} == {1, 2}
-        ),
-        None,
-    )
+    pair = one_of_each_rank(labels, predictions)
     if pair is None:
         return None
     try:
@@ -49,15 +40,7 @@ def pairs_all(function: Callable[[Any, Any], Any], labels: Any, predictions: Any
         var: frozenset({LABELS if place < count else PREDICTIONS})
         for place, var in enumerate(jaxpr.invars)
     }
-    return _advice(*pair) if _has_square(jaxpr, origins, {}) else None
-
-
-def _rank_with_one(array: Any) -> int | None:
-    """1 of [batch], 2 of [batch, 1], None of any other."""
-    shape = getattr(array, "shape", None)
-    if shape is None or len(shape) not in (1, 2):
-        return None
-    return 2 if len(shape) == 2 and shape[1] == 1 else 1 if len(shape) == 1 else None
+    return advice(*pair, "JAX", "jnp.squeeze") if _has_square(jaxpr, origins, {}) else None
 
 
 def _of_batch(array: Any) -> Any:
@@ -119,15 +102,3 @@ def _side(shape: tuple[int, ...]) -> str | None:
     if shape[:2] == (BATCH, 1):
         return "column"
     return "row" if shape[:2] == (1, BATCH) or shape == (BATCH,) else None
-
-
-def _advice(labels: Any, predictions: Any) -> str:
-    of_labels, of_predictions = (
-        "[batch]" if len(each.shape) == 1 else "[batch, 1]" for each in (labels, predictions)
-    )
-    longer, shorter = (PREDICTIONS, LABELS) if len(labels.shape) == 1 else (LABELS, PREDICTIONS)
-    return (
-        f"pairs each label with each prediction: the labels have the shape {of_labels}, the "
-        f"predictions {of_predictions}, and JAX makes [batch, batch] of them. Give both the "
-        f"same shape there, with jnp.squeeze({longer}, -1) or {shorter}[..., None]"
-    )

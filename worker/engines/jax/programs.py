@@ -7,7 +7,7 @@ what follows from the findings, is ids.py's and steps.py's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -17,6 +17,9 @@ from jax.interpreters import partial_eval
 
 MOVING = frozenset({"reshape", "squeeze", "expand_dims", "copy", "copy_p", "broadcast_in_dim"})
 """Operations that may leave all numbers of their first input in their order."""
+
+_PARTS = frozenset({"slice", "dynamic_slice", "gather", "transpose", "rev"})
+"""Operations that give some numbers of their first input, or all in another order."""
 
 _DRAWING = ("random", "threefry", "rng_")
 """Parts of the names of operations that draw numbers."""
@@ -83,6 +86,30 @@ class Program:
         inputs = self.jaxpr.invars[len(self.consts) :]
         return inputs.index(var) if var in inputs else None
 
+    def with_cast_floats(self) -> tuple[Program, list[int]]:
+        """The program with more outputs: floats of its inputs of which it makes integers.
+
+        And the position of the used input of each. Floats that it computes with are not among them.
+        """
+        made = {var: equation for equation in self.jaxpr.eqns for var in equation.outvars}
+        inputs = self.jaxpr.invars[len(self.consts) :]
+        found: dict[Any, int] = {}
+        for equation in self.jaxpr.eqns:
+            floats = var = equation.invars[0] if equation.invars else None
+            if not (_is_cast(equation, "integer") and _is_of(var, "floating")):
+                continue
+            while var in made and (
+                made[var].primitive.name in MOVING | _PARTS or _is_cast(made[var], "floating")
+            ):
+                var = made[var].invars[0]
+            if var in inputs:
+                found[floats] = inputs.index(var)
+        outputs = [*self.jaxpr.outvars, *found]
+        names = self.jaxpr.debug_info._replace(result_paths=("",) * len(outputs))
+        return replace(self, jaxpr=self.jaxpr.replace(outvars=outputs, debug_info=names)), list(
+            found.values()
+        )
+
     def reads(self, position: int) -> bool:
         """True if it uses an input's values otherwise than in a comparison with 0.
 
@@ -94,6 +121,16 @@ class Program:
             if getattr(const, "ndim", 0) == 0 and const == 0
         }
         return _reads(self.jaxpr, self.jaxpr.invars[len(self.consts) + position], zeros)
+
+
+def _is_of(var: Any, kind: str) -> bool:
+    return not isinstance(var, core.Literal) and bool(
+        np.issubdtype(np.dtype(var.aval.dtype), getattr(np, kind))
+    )
+
+
+def _is_cast(equation: Any, kind: str) -> bool:
+    return equation.primitive.name == "convert_element_type" and _is_of(equation.outvars[0], kind)
 
 
 def _operations(jaxpr: Any) -> Iterator[str]:

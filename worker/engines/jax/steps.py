@@ -28,6 +28,7 @@ from shoal.worker.engines.jax.dense import FlatVariables
 from shoal.worker.engines.jax.ids import RECORDS, TracedIds
 from shoal.worker.engines.jax.lookups import Vectors, called
 from shoal.worker.engines.jax.programs import Program
+from shoal.worker.engines.keras_ops.clipping import clipped_flat
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model.built import BuiltModel
@@ -138,11 +139,7 @@ class CompiledSteps:
 
     def clip(self, dense: Float32, tables: Sequence[Float32]) -> tuple[Float32, list[Float32]]:
         """Clip the gradient of the flat trainable vector, and those of all tables."""
-        parts = self._trainable.unpack(dense)
-        clipped, rows = self._optimizers.clip(parts, tables)
-        if all(one is other for one, other in zip(clipped, parts, strict=True)):
-            return dense, list(rows)
-        return np.concatenate([np.zeros(0, np.float32), *(e.reshape(-1) for e in clipped)]), rows
+        return clipped_flat(self._optimizers, self._trainable.manifest, dense, tables)
 
     def _training(
         self,
@@ -213,10 +210,6 @@ class CompiledSteps:
         )
         # Attributes of arrays do not come out of a traced function.
         return outputs, of_layers, masks_of(outputs)
-
-    def loss(self, batch: Batch, inputs: Inputs) -> float:
-        """See the Protocol: a module of Keras has no training_step."""
-        raise NotImplementedError
 
     def trace_prediction(self, features_spec: Any) -> None:
         """Trace `predict` for batches of another spec. Raises what the model raises."""

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shoal.config.job import JobConfig
 from shoal.config.table_options import OPTIONS
 from shoal.errors import UserError
 from shoal.native.finite import first_not_finite
@@ -24,13 +23,12 @@ from shoal.native.initializers import InitializerSpec
 from shoal.worker.code.module import UserModule
 from shoal.worker.engines.torch.dense import FlatTensors, kept, trained
 from shoal.worker.engines.torch.ids import TracedIds
-from shoal.worker.engines.torch.losses import Losses, LossOfStep
-from shoal.worker.engines.torch.optimizers import optimizers_of
+from shoal.worker.engines.torch.learning.losses import Losses, LossOfStep
+from shoal.worker.engines.torch.learning.optimizers import optimizers_of
 from shoal.worker.engines.torch.plain_embeddings import PlainTable, settle, tables_above
 from shoal.worker.engines.torch.supported import check_module, named_tables
-from shoal.worker.model.built import BuiltModel, ServedTable, calling
+from shoal.worker.model.built import BuiltModel, ServedTable, ToBuild, calling
 from shoal.worker.model.learning.class_weights import training_loss_of
-from shoal.worker.model.refusals import Refusals
 
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
@@ -38,16 +36,10 @@ Float32 = npt.NDArray[np.float32]
 ROWS_PER_PIECE = 65_536
 
 
-def build_module(
-    module: UserModule,
-    config: JobConfig,
-    refusals: Refusals,
-    features_spec: Any,
-    weights_spec: Any,
-    worker: int,
-    incarnation: int,
-) -> BuiltModel:
+def build_module(given: ToBuild) -> BuiltModel:
     """Build the model of a module and trace which ids it looks up; see Engine.build."""
+    module, config, refusals = given.module, given.config, given.refusals
+    features_spec = given.features_spec
     file = module.path.name
     seed_all(config.seed)
     with tables_above(config.embedding_threshold):
@@ -72,16 +64,15 @@ def build_module(
         loss = LossOfStep(module.training_step, module.describe("training_step"))
     else:
         loss = Losses(module.loss, module.loss_weights, file, refusals.refuse)
-    training_loss = training_loss_of(loss, module, weights_spec)
+    training_loss = training_loss_of(loss, module, given.weights_spec)
     ids = TracedIds(model, embeddings, features_spec, refusals, file)
     with calling(f"calling the model of {file}", refusals, model, module):
         ids.trace()
     optimizers.choose(ids.tables, dense=bool(trainable.variables), frozen=ids.frozen)
-    if worker or incarnation:
+    if given.worker or given.incarnation:
         # Numbers of its own for each start of each worker, now that weights are made.
-        seed_all(
-            int(np.random.SeedSequence([config.seed, worker, incarnation]).generate_state(1)[0])
-        )
+        start = np.random.SeedSequence([config.seed, given.worker, given.incarnation])
+        seed_all(int(start.generate_state(1)[0]))
     return BuiltModel(
         model=model,
         module=module,
@@ -153,8 +144,3 @@ def _given_rows(table: PlainTable, file: str) -> Iterator[tuple[Int64, Float32]]
 def _let_go(table: Any) -> None:
     if isinstance(table, PlainTable):
         table.weight.given = None
-
-
-def check_features(model: Any, features_spec: Any, feed: str) -> None:
-    """Nothing: a module does not say what it takes, and calling it tells."""
-    del model, features_spec, feed

@@ -24,7 +24,7 @@ class Variable:
     """A parameter or buffer of a module. path: its dotted name. owner: the module that has it."""
 
     path: str
-    owner: torch.nn.Module
+    owner: Any
 
     @classmethod
     def of(cls, module: torch.nn.Module, path: str) -> Variable:

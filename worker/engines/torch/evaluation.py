@@ -9,17 +9,27 @@ from shoal.errors import UserError
 from shoal.torch.metrics import FunctionMetric
 from shoal.worker.attribution import attributing
 from shoal.worker.code.module import UserModule, user_code
+from shoal.worker.code.of_torchmetrics import is_collection, is_of_torchmetrics
 from shoal.worker.engines.engine import StepInputs
-from shoal.worker.engines.torch.losses import LossOfStep, of_one_rank
+from shoal.worker.engines.torch.learning.argument_order import (
+    first_two,
+    labels_first,
+    ordered,
+)
+from shoal.worker.engines.torch.learning.losses import LossOfStep, of_one_rank
+from shoal.worker.engines.torch.library_metrics import LibraryMetric
+from shoal.worker.engines.torch.steps import EagerSteps
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.evaluation import LOSS, Evaluation, keeps_records
+from shoal.worker.model.evaluation import LOSS, Evaluation, by_features
 from shoal.worker.model.model import ServedModel
 
 
 class Evaluator(Evaluation):
     """The metrics of one worker."""
 
-    kinds = "a metric of shoal.torch.metrics, or a function of labels and predictions"
+    kinds = (
+        "a metric of shoal.torch.metrics or torchmetrics, or a function of labels and predictions"
+    )
 
     def __init__(self, model: ServedModel, module: UserModule) -> None:
         """Raises UserError if eval_metrics_fn() gives no metrics."""
@@ -31,19 +41,40 @@ class Evaluator(Evaluation):
         self._losses += [FunctionMetric(each, name) for name, each in model.loss.named().items()]
         super().__init__(module, self._losses)
         self._unproven = [
-            each for each in self._metrics if not type(each).__module__.startswith("shoal.")
+            each
+            for each in self._metrics
+            if isinstance(each, LibraryMetric) or not type(each).__module__.startswith("shoal.")
         ]
 
+    def _checked(self, name: str, metric: Any) -> Any:
+        if is_collection(metric):
+            raise UserError(
+                f"{self._what}: metric {name!r} is a MetricCollection: give each of its metrics by "
+                "a name, as in {**collection}"
+            )
+        if is_of_torchmetrics(metric):
+            metric = LibraryMetric(metric, name, self._what)
+        return super()._checked(name, metric)
+
     def _is_metric(self, metric: Any) -> bool:
-        if type(metric).__module__.startswith(("keras.", "torchmetrics.")):
+        if type(metric).__module__.startswith(("keras.", "torchmetrics.", "torcheval.")):
             raise UserError(
                 f"{self._what}: {type(metric).__name__} is of another library: take one of "
                 "shoal.torch.metrics, or give a function of labels and predictions"
             )
-        return callable(getattr(metric, "update_state", None)) and not isinstance(metric, type)
+        update = getattr(metric, "update_state", None)
+        if isinstance(metric, type) or not callable(update):
+            return False
+        if labels_first(update) is False:
+            names = first_two(update)
+            raise UserError(
+                f"{self._what}: update_state() of {type(metric).__name__} takes {names[0]} and "
+                f"{names[1]}, and is called (labels, predictions): exchange them"
+            )
+        return True
 
     def _of_function(self, function: Any, name: str) -> FunctionMetric:
-        return FunctionMetric(function, name)
+        return FunctionMetric(ordered(function, f"{self._what}: metric {name!r}"), name)
 
     def build(self, labels_spec: Any, weights_spec: Any = None) -> None:
         """Nothing: states are made with the metrics."""
@@ -54,7 +85,7 @@ class Evaluator(Evaluation):
             inputs = self._model.pull_inputs(batch.features)
         predictions, _ = self._model.evaluate_batch(batch.features, inputs)
         if self._of_step:
-            self._loss.add(self._model.step_loss(batch, inputs) * batch.size, batch.size)
+            self._loss.add(self._loss_of_step(batch, inputs) * batch.size, batch.size)
         with user_code(f"the metrics of {self._module.path.name}"):
             with attributing(None):
                 self._check_outputs(predictions)
@@ -65,10 +96,17 @@ class Evaluator(Evaluation):
                 if metric in self._losses:
                     if not (self._of_step and metric is self._loss):
                         metric.update_state(batch.labels, predictions, *weights, size=size)
-                elif not keeps_records(metric):
+                elif not by_features(metric):
                     self._update_one(metric, batch.labels, predictions)
             with attributing(None):
                 self._update_groups(batch, predictions)
+
+    def _loss_of_step(self, batch: Batch, inputs: StepInputs) -> float:
+        """The loss of a batch that training_step computes."""
+        steps = self._model.steps
+        assert isinstance(steps, EagerSteps)
+        with self._model.calling(f"the loss of {self._model.file}", batch.labels):
+            return steps.loss(batch, inputs)
 
     def _update_one(self, metric: Any, labels: Any, predictions: Any) -> None:
         labels, predictions = self._parts(metric, labels, predictions)

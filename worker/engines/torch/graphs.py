@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -20,6 +22,18 @@ RESHAPING = frozenset(
     }
 )
 """Operations that leave all numbers of their first input in their order."""
+
+PARTS = frozenset(
+    {
+        *(aten.select.int, aten.slice.Tensor, aten.transpose.int, aten.t.default),
+        *(aten.permute.default, aten.expand.default, aten.unbind.int, aten.split.Tensor),
+        *(aten.split_with_sizes.default, aten.index_select.default, operator.getitem),
+        *(aten.select_copy.int, aten.slice_copy.Tensor, aten.transpose_copy.int),
+        *(aten.t_copy.default, aten.permute_copy.default, aten.expand_copy.default),
+        *(aten.unbind_copy.int, aten.split_copy.Tensor, aten.split_with_sizes_copy.default),
+    }
+)
+"""Operations that give some numbers of their first input, or all in another order."""
 
 SHAPES = frozenset(
     {
@@ -90,3 +104,27 @@ def source_of(node: Any, features: list[torch.fx.Node]) -> int | None:
             return None
         node = node.args[0]
     return features.index(node)
+
+
+def cast_floats(
+    outputs: Iterable[torch.fx.Node], features: list[torch.fx.Node]
+) -> list[tuple[torch.fx.Node, int]]:
+    """The floats of features that become integers on the way to outputs.
+
+    Each with the position of its feature. Floats that were computed with are the model's own.
+    """
+    found = {}
+    for node in set().union(*map(values_of, outputs)):
+        if node.target is not aten._to_copy.default or _is_float(node):
+            continue
+        floats = source = node.args[0]
+        while source.target in RESHAPING | PARTS:
+            source = source.args[0]
+        if source in features and _is_float(floats):
+            found[floats] = features.index(source)
+    return sorted(found.items(), key=lambda each: each[1])
+
+
+def _is_float(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_floating_point()

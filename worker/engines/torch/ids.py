@@ -9,19 +9,28 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from shoal.base.modules.tracebacks import line_of
 from shoal.base.nested import leaves, mapped, named_leaves
 from shoal.errors import UserError
 from shoal.torch.lookups import lookup_with
 from shoal.worker.code.module import summary
+from shoal.worker.engines.host.float_ids import float_refused
 from shoal.worker.engines.torch.dense import is_state
-from shoal.worker.engines.torch.graphs import draws, needed, source_of, values_of, writes
+from shoal.worker.engines.torch.graphs import (
+    cast_floats,
+    draws,
+    needed,
+    source_of,
+    values_of,
+    writes,
+)
 from shoal.worker.engines.torch.lookups import Recording, sharing_refused
 from shoal.worker.engines.torch.tensors import array_of, dtype_of
 from shoal.worker.engines.torch.values import noting_values, place_of
@@ -37,7 +46,11 @@ class TracedIds:
         on the servers.
     calls: the table of each call, in the order of the calls.
     frozen: the tables that no module trains.
+
+    forward: the user's method that calls embeddings, in words.
     """
+
+    forward = "forward()"
 
     def __init__(
         self,
@@ -59,16 +72,15 @@ class TracedIds:
         self.frozen: set[str] = set()
         self._sources: list[int | None] = []
         self._traced: Any = None  # where any ids are computed
+        # The features of whose floats any ids are made, of each of the trace's last outputs.
+        self._floats: list[str] = []
         self._of_sizes: dict[Any, torch.fx.GraphModule] | None = None
 
     # ------------------------------------------------------------ the trace
 
     def trace(self) -> None:
         """Trace the model. Raises what it raises, and UserError for ids that are refused."""
-        self._dense = {
-            **dict(self._model.named_parameters()),
-            **dict(self._model.named_buffers()),
-        }
+        self._dense = self._values()
         self._witnesses = {name: torch.zeros(()) for name in self._embeddings}
         records = _records(self._spec)
         sample = [sample_of(each, records) for each in leaves(self._spec)]
@@ -79,18 +91,51 @@ class TracedIds:
         self.calls = [each.table for each in record.tables]
         for each in record.tables:
             known = self.tables.setdefault(each.table, each)
-            if (reason := sharing_refused(known, each)) is not None:
+            if (reason := self._sharing_refused(known, each)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
         self.frozen = set(self.tables) - {each.table for each in record.tables if each.trainable}
         if sources is not None:
             self._sources = list(sources)
             return
         self._sources, self._traced = self._kept(traced)
-        if None in self._sources and not self._holds_for(records + 1):
-            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone. Later
-            # ones are made while another thread trains the model, so they are of a copy.
+        if self._is_computed and not self._holds_for(records + 1):
+            # The module takes sizes as numbers, as len() does: a trace is of its sizes alone.
             self._of_sizes = {}
-            self._model = copy.deepcopy(self._model)
+            self._model = self._copied()
+
+    # ------------------------------------------------------------ calls of the model
+
+    def _values(self) -> dict[str, torch.Tensor]:
+        """The model's values beside the tables, by their names."""
+        return {**dict(self._model.named_parameters()), **dict(self._model.named_buffers())}
+
+    def _copied(self) -> Any:
+        """A copy of the model, to be traced while another thread trains the model."""
+        return copy.deepcopy(self._model)
+
+    def _recording(self) -> Any:
+        """A lookup that notes calls."""
+        return Recording(self._refusals, self._witnesses)
+
+    def _looking_up(self, lookup: Any) -> AbstractContextManager[None]:
+        """A context in which embeddings ask `lookup`."""
+        return lookup_with(lookup)
+
+    def _called(self, features: Any) -> Any:
+        """The outputs of a call."""
+        return self._model(features)
+
+    def _called_with(self, values: dict[str, torch.Tensor], features: Any) -> Any:
+        """The outputs of a call with other values in the place of those of `_values`."""
+        return torch.func.functional_call(self._model, values, (features,))
+
+    def _sharing_refused(self, first: Any, second: Any) -> str | None:
+        return sharing_refused(first, second)
+
+    def _out_of_range(self, table: Any, ids: Int64) -> str | None:
+        return _out_of_range(table, ids)
+
+    # ------------------------------------------------------------ what the trace finds
 
     def _read_directly(self, sample: Sequence[torch.Tensor]) -> tuple[Recording, list[int] | None]:
         """The lookups of a plain call, and the feature that the ids of each are.
@@ -105,7 +150,7 @@ class TracedIds:
             except UserError:
                 raise
             except Exception:  # the trace tells of it
-                return Recording(self._refusals, self._witnesses), None
+                return self._recording(), None
         found = [place_of(ids, sample) for ids in record.ids]
         written = any(each._version for each in sample)
         if looked_at or written or None in found:
@@ -129,16 +174,18 @@ class TracedIds:
         records: list[Recording] = []
 
         def function(given: Any, values: Any, witnesses: Any) -> list[torch.Tensor]:
-            record = Recording(self._refusals, witnesses)
+            record = self._recording()
+            record.witnesses = witnesses
             records.append(record)
-            with lookup_with(record), torch.no_grad():
+            with self._looking_up(record), torch.no_grad():
                 try:
-                    torch.func.functional_call(self._model, values, (self._nested(given),))
+                    self._called_with(values, self._nested(given))
                 except by_values:
                     raise
                 except Exception as error:  # of any operation that cannot be traced
                     record.failed = error
-            return record.ids
+            ids: list[torch.Tensor] = record.ids
+            return ids
 
         given = list(sample), self._dense, self._witnesses
         with self._in_evaluation(), _untold():
@@ -151,9 +198,10 @@ class TracedIds:
                 self._complete(records[-1], sample)
             except by_values as error:
                 self._refusals.refuse(
-                    f"{self._file}: forward() chooses what to compute by the values of a tensor "
-                    f"({_line_of(error)}), so the ids that it looks up cannot be known before the "
-                    "step: compute both, and choose with torch.where; or choose in feed_batch"
+                    f"{self._file}: {self.forward} chooses what to compute by the values of a "
+                    f"tensor ({_place(error)}), so the ids that it looks up cannot be known "
+                    "before the step: compute both, and choose with torch.where; or choose in "
+                    "feed_batch"
                 )
         return traced, records[-1]
 
@@ -166,16 +214,16 @@ class TracedIds:
             raise record.failed
         if [each.table for each in eager.tables] != [each.table for each in record.tables]:
             self._refusals.refuse(
-                f"{self._file}: forward() cannot be traced, by which shoal finds ids before "
-                f"the step ({summary(record.failed)}, {_line_of(record.failed)}): compute with "
+                f"{self._file}: {self.forward} cannot be traced, by which shoal finds ids before "
+                f"the step ({summary(record.failed)}, {_place(record.failed)}): compute with "
                 "operations of PyTorch, and what takes NumPy or Python's numbers in feed_batch"
             )
 
     def _record(self, sample: Sequence[torch.Tensor]) -> Recording:
         """The lookups of a plain call with such features."""
-        record = Recording(self._refusals, self._witnesses)
-        with self._in_evaluation(), lookup_with(record), torch.no_grad():
-            self._model(self._nested(sample))
+        record: Recording = self._recording()
+        with self._in_evaluation(), self._looking_up(record), torch.no_grad():
+            self._called(self._nested(sample))
         return record
 
     def _nested(self, flat: Sequence[Any]) -> Any:
@@ -216,9 +264,19 @@ class TracedIds:
     def _computed(
         self, traced: torch.fx.GraphModule, given: Sequence[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """The ids that a trace computes of features."""
+        """The ids that a trace computes of features. Raises UserError for floats that are none."""
         with torch.no_grad():
-            return list(traced(*given, *self._dense.values(), *self._witnesses.values()))
+            found = list(traced(*given, *self._dense.values(), *self._witnesses.values()))
+        count = self._sources.count(None)
+        for name, floats in zip(self._floats, found[count:], strict=True):
+            if (reason := float_refused(name, array_of(floats))) is not None:
+                self._refusals.refuse(f"{self._file}: {reason}")
+        return found[:count]
+
+    @property
+    def _is_computed(self) -> bool:
+        """True if the trace is needed for a batch."""
+        return None in self._sources or bool(self._floats)
 
     def _trace_for(self, given: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
         """The trace that holds for the sizes of these features."""
@@ -229,7 +287,7 @@ class TracedIds:
             traced, record = self._trace([torch.zeros_like(each) for each in given])
             if [each.table for each in record.tables] != self.calls:
                 self._refusals.refuse(
-                    f"{self._file}: forward() calls its embeddings otherwise for "
+                    f"{self._file}: {self.forward} calls its embeddings otherwise for "
                     f"{sizes[0][0]} records than for others: it must call them alike"
                 )
             _, self._of_sizes[sizes] = self._kept(traced)
@@ -258,9 +316,12 @@ class TracedIds:
                 if draws(each):
                     self._refuse(name, "random numbers drawn inside the model")
         sources_of = self._sources or [source_of(node, places[:count]) for node in outputs]
-        output.args = (
-            [node for node, source in zip(outputs, sources_of, strict=True) if source is None],
-        )
+        floats = cast_floats(outputs, places[:count])
+        self._floats = [self._names[feature] for _, feature in floats]
+        computed = [
+            node for node, source in zip(outputs, sources_of, strict=True) if source is None
+        ]
+        output.args = ([*computed, *(node for node, _ in floats)],)
         kept = needed(output)
         for node in reversed(list(graph.nodes)):
             if node not in kept and node.op != "placeholder":
@@ -287,9 +348,8 @@ class TracedIds:
         """The module's outputs for a few records of zeros whose rows are zeros."""
         records = _records(features_spec)
         features = mapped(lambda each: sample_of(each, records), features_spec)
-        record = Recording(self._refusals, self._witnesses)
-        with self._in_evaluation(), lookup_with(record), torch.no_grad():
-            return self._model(features)
+        with self._in_evaluation(), self._looking_up(self._recording()), torch.no_grad():
+            return self._called(features)
 
     def check(self) -> None:
         """Nothing more: `trace` has refused what must be."""
@@ -304,7 +364,7 @@ class TracedIds:
             for source in set(self._sources)
             if source is not None
         }
-        computed = self._computed(self._trace_for(given), given) if None in self._sources else []
+        computed = self._computed(self._trace_for(given), given) if self._is_computed else []
         left = iter(computed)
         return [
             # A column of a feature is a view with gaps.
@@ -319,7 +379,7 @@ class TracedIds:
         """
         by_name: dict[str, list[Int64]] = {name: [] for name in self.tables}
         for name, ids in zip(self.calls, self.of_calls(features), strict=True):
-            if (reason := _out_of_range(self.tables[name], ids)) is not None:
+            if (reason := self._out_of_range(self.tables[name], ids)) is not None:
                 self._refusals.refuse(f"{self._file}: {reason}")
             by_name[name].append(ids)
         return list(by_name.values())
@@ -349,15 +409,8 @@ def sample_of(spec: Any, records: int) -> torch.Tensor:
     return torch.from_numpy(np.zeros(shape, dtype_of(spec.dtype)))
 
 
-def _line_of(error: BaseException) -> str:
-    """The place of forward() in an error's traceback, as file and line."""
-    found, at = "", error.__traceback__
-    while at is not None:
-        path = at.tb_frame.f_code.co_filename
-        if "/torch/" not in path and "/shoal/" not in path and not path.startswith("<"):
-            found = f"{path.rpartition('/')[2]}, line {at.tb_lineno}"
-        at = at.tb_next
-    return found or type(error).__name__
+def _place(error: BaseException) -> str:
+    return line_of(error) or "in a library"
 
 
 def _out_of_range(table: Any, ids: Int64) -> str | None:

@@ -22,8 +22,8 @@ from shoal.worker.attribution import attributing
 from shoal.worker.engines.host.vectors import gathered, summed
 from shoal.worker.engines.torch.dense import FlatTensors
 from shoal.worker.engines.torch.ids import TracedIds
+from shoal.worker.engines.torch.learning.losses import LossOfStep
 from shoal.worker.engines.torch.lookups import GivenVectors, without_compiler
-from shoal.worker.engines.torch.losses import LossOfStep
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model.built import BuiltModel
@@ -107,9 +107,7 @@ class EagerSteps:
         versions = [each._version for each in self._parameters]
         vectors = [torch.from_numpy(each).requires_grad_() for each in inputs.vectors]
         lookup = self._lookup(vectors, inputs)
-        self._model.train()
-        with lookup_with(lookup):
-            loss = self._loss_of(batch)
+        loss = self._loss_in_training(batch, lookup)
         lookup.check_all_called()
         with attributing(None):
             self._check_writes(versions, pulled)
@@ -133,6 +131,12 @@ class EagerSteps:
         ]
         tables = summed(of_calls, inputs.ids, self._calls, self._dims)
         return float(loss.detach()), dense, self._state.read() - before, tables
+
+    def _loss_in_training(self, batch: Batch, lookup: Any) -> torch.Tensor:
+        """The loss, with the vectors of a lookup."""
+        self._model.train()
+        with lookup_with(lookup):
+            return self._loss_of(batch)
 
     def _loss_of(self, batch: Batch) -> torch.Tensor:
         if isinstance(self._loss, LossOfStep):
@@ -161,7 +165,7 @@ class EagerSteps:
                 )
 
     def _check(self, loss: torch.Tensor) -> None:
-        if not loss.requires_grad:
+        if not _learns(loss):
             raise UserError(
                 "the loss has no gradient, so nothing would be learned: compute it from the "
                 "predictions by operations that have one, without argmax, rounding, detach() or a "
@@ -193,7 +197,7 @@ class EagerSteps:
         with lookup_with(self._evaluating(inputs)), torch.no_grad():
             return float(self._loss_of(batch))
 
-    def _evaluating(self, inputs: Inputs) -> GivenVectors:
+    def _evaluating(self, inputs: Inputs) -> Any:
         self._assign(inputs.trainable, inputs.state)
         self._model.eval()
         return self._lookup([torch.from_numpy(each) for each in inputs.vectors], inputs)
@@ -202,7 +206,7 @@ class EagerSteps:
         self._trainable.assign(trainable)
         self._state.assign(state)
 
-    def _lookup(self, vectors: Sequence[torch.Tensor], inputs: Inputs) -> GivenVectors:
+    def _lookup(self, vectors: Sequence[torch.Tensor], inputs: Inputs) -> Any:
         return GivenVectors(self._refusals, self._ids.calls, vectors, inputs.expected)
 
     def trace_prediction(self, features_spec: Any) -> None:
@@ -222,6 +226,27 @@ class EagerSteps:
     def _sampled(self, features_spec: Any) -> Any:
         """The outputs for a few records of zeros, with rows of zeros."""
         return self._ids.outputs_of_sample(features_spec)
+
+
+_FLAT = ("Round", "Floor", "Ceil", "Trunc", "Sign", "Heaviside")
+"""Beginnings of the names of autograd's steps whose gradients are zeros, whatever they get."""
+
+
+def _learns(loss: torch.Tensor) -> bool:
+    """True if a loss has a gradient that is not zero by what it is computed with."""
+    if loss.grad_fn is None:
+        return bool(loss.requires_grad)
+    seen, waiting = {loss.grad_fn}, [loss.grad_fn]
+    while waiting:
+        step = waiting.pop()
+        if step.name().startswith(_FLAT):
+            continue
+        if hasattr(step, "variable"):  # of a leaf
+            return True
+        more = {each for each, _ in step.next_functions if each is not None} - seen
+        seen |= more
+        waiting += more
+    return False
 
 
 def _dense(gradient: torch.Tensor) -> torch.Tensor:

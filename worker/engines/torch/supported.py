@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
@@ -23,11 +24,7 @@ def check_module(model: torch.nn.Module, file: str) -> None:
             f"{file}: the model comes from torch.compile(model), which hides its names: call "
             "model.compile(), which compiles it in place"
         )
-    if any(kind.__module__.startswith("keras.") for kind in type(model).__mro__):
-        raise UserError(
-            f"{file}: the model is one of Keras, and --engine torch trains modules of PyTorch: "
-            "give --engine tensorflow, with which Keras computes the same"
-        )
+    _check_forward(model, file)
     for path, module in model.named_modules():
         where = f"{path or type(model).__name__} of the model in {file}"
         kind = type(module).__name__
@@ -55,6 +52,24 @@ def check_module(model: torch.nn.Module, file: str) -> None:
                 f"{where} is a {kind}(momentum=None), whose averages of all batches many workers "
                 "cannot have: give it a momentum, such as 0.1"
             )
+
+
+def _check_forward(model: torch.nn.Module, file: str) -> None:
+    """Raises UserError unless forward() may be called with one argument, the features."""
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # of a module in C++
+        return
+    try:
+        signature.bind("features")
+    except TypeError:
+        names = list(signature.parameters)
+        raise UserError(
+            f"{file}: forward() of {type(model).__name__} takes {', '.join(names) or 'nothing'}, "
+            "and shoal calls it with one argument, the features that feed_batch gives: write "
+            "forward(self, features), and take each there by its name, as "
+            f"features[{(names or ['user'])[0]!r}]"
+        ) from None
 
 
 def named_tables(model: torch.nn.Module, plain: Any) -> dict[str, Any]:

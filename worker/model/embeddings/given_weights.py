@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.code.keras_internals import weights_from_disk
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import backend_of_keras
 
 Float32 = npt.NDArray[np.float32]
 
@@ -35,8 +35,8 @@ _refusals: contextvars.ContextVar[list[UserError] | None] = contextvars.ContextV
 def taking_weights(file: str) -> Iterator[None]:
     """Let layers whose tables the servers hold take weights in the body, as Keras's own do.
 
-    Raises UserError for weights of another shape: Keras words what is raised in it anew. file: name
-    of the user's, for the message.
+    Raises UserError for weights of another shape, and for a use of their values: Keras words what
+    is raised in it anew. file: name of the user's, for the message.
     """
     refusals: list[UserError] = []
     token = _refusals.set(refusals)
@@ -68,7 +68,7 @@ class GivenRows:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         self.close = weakref.finalize(self, self._file.close)
         for start in range(0, self.shape[0], ROWS_PER_PIECE):
-            with chosen_engine().eagerly():
+            with backend_of_keras().eagerly():
                 piece = keras.ops.convert_to_numpy(matrix[start : start + ROWS_PER_PIECE])
             self._file.write(np.ascontiguousarray(piece, np.float32).data)
 
@@ -124,10 +124,16 @@ class StandIn:
         del copy
         return self.numpy().astype(dtype or np.float32, copy=False)
 
+    def __jax_array__(self) -> NoReturn:
+        """Raises UserError, as the next."""
+        self._refuse()
+
     def __tf_tensor__(self, dtype: Any = None, name: Any = None) -> NoReturn:
         """Raises UserError: a model that computes with the matrix needs all of it."""
         del dtype, name
         self._refuse()
 
     def _refuse(self) -> NoReturn:
+        if (refusals := _refusals.get()) is not None:
+            refusals.append(self._used)
         raise self._used

@@ -31,6 +31,15 @@ class CastFeature:
     taken: str
 
 
+def no_integers(layer: Any, dtype: str, feed: str) -> str:
+    """That an embedding layer was called with ids of this type, and what to do. feed: in words."""
+    return (
+        f"embedding {layer.name!r} was called with {dtype} ids: they must be integers or strings; "
+        f"convert them in {feed}, and begin a keras.Sequential model with keras.Input(shape, "
+        "dtype='int64'), as it casts to float32 otherwise"
+    )
+
+
 def inputs_by_name(model: Any, features_spec: Any) -> dict[str, Any]:
     """The symbolic inputs of a functional model, by the names of the features that they take.
 

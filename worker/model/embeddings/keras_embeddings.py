@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.bags import integers, look_up
+from shoal.base.modules.tracebacks import line_now
 from shoal.errors import UserError
 from shoal.layers import rows
 from shoal.worker.code.keras_internals import unread
@@ -159,10 +160,13 @@ def _used(layer: Any) -> UserError:
             "get_embedding_tables() nor its weight is to be had in a job: call it on the "
             "exported model.keras"
         )
+    size = layer.input_dim * layer.output_dim * BYTES_PER_VALUE
+    where = line_now()
     return UserError(
         f"embedding {layer.name!r} is above --embedding-threshold, so the servers hold it, "
-        "but the model uses its weight itself (layer.embeddings): give --embedding-threshold "
-        f"{layer.input_dim * layer.output_dim * BYTES_PER_VALUE} to keep the layer in the workers"
+        f"but the model uses its weight itself (layer.embeddings{where and f', {where}'}): call "
+        f"the layer with the ids whose rows it needs, or give --embedding-threshold {size} to keep "
+        "the layer in the workers"
     )
 
 

@@ -18,10 +18,10 @@ import keras
 import numpy as np
 import numpy.typing as npt
 
+from shoal.bags import scattered
 from shoal.errors import UserCodeError, UserError
 from shoal.layers.embedding import ROW_DTYPES
 from shoal.worker.code.keras_internals import all_layers, arguments_of_calls, layers_under_way
-from shoal.worker.engines import chosen_engine
 from shoal.worker.model.embeddings.row_dtypes import holds_rows
 
 
@@ -107,7 +107,7 @@ def sparse_rows(layer: Any, ids: Any, rows_of: Callable[[Any], Any]) -> Any:
     """
     if not _is(layer, "EmbedReduce"):
         return None
-    return chosen_engine().scattered(ids, rows_of, layer.output_dim)
+    return scattered(ids, rows_of, layer.output_dim)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from shoal.worker.code.keras_internals import all_layers
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import backend_of_keras
 
 
 def reseed(model: keras.Model, seed: int, worker: int, incarnation: int) -> None:
@@ -28,4 +28,4 @@ def reseed(model: keras.Model, seed: int, worker: int, incarnation: int) -> None
     # Not keras.utils.set_random_seed: it takes away a generator that the model may hold.
     random.seed(int(stream))
     np.random.seed(stream)
-    chosen_engine().seed(int(stream))
+    backend_of_keras().seed(int(stream))

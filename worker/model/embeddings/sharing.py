@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.config.table_options import OPTIONS
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import backend_of_keras
 
 
 def sharing_refused(first: Any, second: Any) -> str | None:
@@ -41,7 +41,7 @@ def _setting(layer: Any, what: str) -> Any:
     """An argument of a layer, as its configuration has it; its dtype is that of its variables."""
     if what == "dtype":
         return layer.variable_dtype
-    with chosen_engine().eagerly():  # in a trace, an optimizer cannot tell its rate
+    with backend_of_keras().eagerly():  # in a trace, an optimizer cannot tell its rate
         value = layer.get_config()[what]
     if what == "optimizer" and value is not None:
         # Keras numbers the names of optimizers that nobody named.

@@ -8,7 +8,6 @@ from typing import Any
 
 from shoal.errors import UserError
 from shoal.worker.code.module import UserModule
-from shoal.worker.engines import chosen_engine
 from shoal.worker.model.learning.losses import DeclaredLosses
 
 MOST_CLASSES = 1_000_000
@@ -65,6 +64,6 @@ def training_loss_of(
     table = class_weights(module.class_weight, file)
 
     def weighed(labels: Any, predictions: Any, _: Any) -> Any:
-        return loss(labels, predictions, chosen_engine().weights_of_classes(labels, table))
+        return loss(labels, predictions, loss.weights_of_classes(labels, table))
 
     return weighed

@@ -82,6 +82,14 @@ class DeclaredLosses(ABC):
     def _added(self, losses: Sequence[Any]) -> Any:
         """The sum of scalars."""
 
+    @abstractmethod
+    def weights_of_classes(self, labels: Any, table: Sequence[float]) -> Any:
+        """The weight of each record by its class, float32 [batch].
+
+        labels: classes, [batch] or [batch, 1], or one-hot, [batch, classes], as in Keras.
+        table: the weight of each class from 0 on, and last that of all other classes.
+        """
+
     def _checked(self, weights: Any) -> dict[Any, float]:
         if weights is None:
             return dict.fromkeys(self.parts, 1.0)

@@ -15,7 +15,7 @@ from shoal.errors import UserError
 from shoal.native.optimizers import OptimizerSpec
 from shoal.worker.code.keras_internals import excludes_from_weight_decay, given_learning_rate
 from shoal.worker.code.module import user_code
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import backend_of_keras
 
 CLIPPING = ("clipvalue", "clipnorm", "global_clipnorm")
 
@@ -62,5 +62,5 @@ class ServedOptimizer:
 
         dense: one a variable, None where there is none. tables: float32 [unique, dim].
         """
-        gradients = chosen_engine().clipped([*dense, *tables], self._clip)
+        gradients = backend_of_keras().clipped([*dense, *tables], self._clip)
         return gradients[: len(dense)], gradients[len(dense) :]

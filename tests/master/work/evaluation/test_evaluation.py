@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from shoal.base.slices import KeyedRows
 from shoal.master.work.evaluation.evaluation import (
     EvaluationResult,
     Evaluations,
@@ -15,6 +16,7 @@ from shoal.master.work.evaluation.evaluation import (
 )
 from shoal.master.work.units import Source
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.values.metric_states import tell_rows
 
 
 def states(**metrics: list[list[float]]) -> pb.MetricStates:
@@ -65,6 +67,50 @@ def test_states_that_do_not_match_name_both_workers(other):
     merged.add(states(auc=[[1.0, 2.0]]), "worker-0")
     with pytest.raises(MetricMismatchError, match=r"worker-0 .*auc.*worker-1"):
         merged.add(other, "worker-1")
+
+
+def sliced(name="s", **rows: list[float]) -> pb.MetricStates:
+    """The state of a metric with rows of two numbers by key, beside that of another."""
+    message = states(n=[[1.0]])
+    kept = KeyedRows(2)
+    table = np.array([*rows.values()]).reshape(-1)
+    positions = np.arange(table.size, dtype="<u4")
+    kept.add([*rows], positions.tobytes(), table.tobytes(), 2)
+    tell_rows(message.metrics.add(name=name), kept.sparse())
+    return message
+
+
+def rows_of(message: pb.MetricStates) -> dict[str, list[float]]:
+    told, kept = message.metrics[1].rows, KeyedRows()
+    kept.add(told.keys, told.positions, told.values, told.width)
+    return dict(zip(kept.keys, kept.table.tolist(), strict=True))
+
+
+def test_rows_of_one_key_add_up_and_others_are_kept():
+    merged = MergedStates()
+    for message in (
+        sliced(a=[1.0, 0.0], b=[2.0, 3.0]),
+        sliced(),
+        sliced(c=[4.0, 0.0], a=[5.0, 6.0]),
+    ):
+        merged.add(message, "worker-0")
+        again = MergedStates()  # as a state of the job keeps it
+        again.__setstate__(merged.__getstate__())
+        merged = again
+    message = merged.to_message()
+    assert rows_of(message) == {"a": [6.0, 6.0], "b": [2.0, 3.0], "c": [4.0, 0.0]}
+    assert list(message.metrics[0].variables[0].values) == [3.0]
+
+
+def test_rows_that_do_not_match_name_the_worker():
+    merged = MergedStates()
+    merged.add(sliced(a=[1.0, 0.0]), "worker-0")
+    damaged = sliced(a=[1.0, 2.0])
+    damaged.metrics[1].rows.width = 3
+    other = sliced("other", a=[1.0, 2.0])
+    for message in (damaged, other, states(n=[[1.0]], s=[[2.0]])):
+        with pytest.raises(MetricMismatchError, match="worker-1"):
+            merged.add(message, "worker-1")
 
 
 def test_damaged_states_name_the_worker():

@@ -85,9 +85,11 @@ def test_a_training_step_is_in_the_place_of_a_loss(tmp_path):
         ({"loss": None}, "^loss is missing: give the argument loss, or training_step$"),
         ({"optimizer": None}, "^optimizer is missing: .* or a function of the parameters$"),
         ({"scheduler": 3}, "^scheduler must be a function, not int$"),
+        ({"optimizer": "adagrad"}, "^optimizer is the name 'adagrad'.*optim.Adagrad.parameters"),
+        ({"optimizer": {"default": "sgd"}, "model": Doubled}, "name 'sgd'.*torch.optim.SGD"),
     ):
         with pytest.raises(UserError, match=message):
-            write_model(tmp_path, given(Doubled(), **missing))
+            write_model(tmp_path, given(Doubled()) | missing)
 
 
 def test_its_engine_is_torch():

@@ -115,10 +115,37 @@ def test_a_metric_of_the_users_must_add_up(served):
         evaluated(served(NET + OWN.replace("{}", "[...] =")), given)
 
 
+def test_functions_get_labels_and_predictions_by_their_names(served):
+    model = served(
+        NET
+        + "\ndef eval_metrics_fn():\n    return {'one': lambda labels, p: labels + 0 * p,"
+        + " 'other': lambda outputs, target: target + 0 * outputs,"
+        + " 'entropy': torch.nn.functional.binary_cross_entropy_with_logits}\n"
+    )
+    given = [as_batch(*each) for each in batches(3)]
+    found = evaluated(model, given)
+    labels = torch.cat([each.labels for each in given])
+    assert found["one"] == found["other"] == pytest.approx(float(labels.mean()), abs=1e-6)
+    assert found["entropy"] == pytest.approx(found["loss"], abs=1e-6)
+    model = served(NET + "\ndef eval_metrics_fn():\n    return {'off': lambda a, b: a - b}\n")
+    message = r"metric 'off' is a function of a and b, which does not tell labels from predictions"
+    with pytest.raises(UserError, match=message):
+        Evaluator(model, model.module)
+    own = OWN.replace("{}", "+=").replace("(self, labels, predictions)", "(self, preds, labels)")
+    model = served(NET + own)
+    with pytest.raises(UserError, match=r"of Own takes preds and labels, and is called \(labels,"):
+        Evaluator(model, model.module)
+
+
 def test_what_is_no_metric_is_told(served):
     text = NET + "\nimport keras\ndef eval_metrics_fn():\n    return {'auc': keras.metrics.AUC()}\n"
     model = served(text)
     with pytest.raises(UserError, match=r"AUC is of another library: take one of shoal\.torch"):
+        Evaluator(model, model.module)
+    model = served(NET + "\neval_metrics_fn = ['auc']\n")
+    with pytest.raises(
+        UserError, match=r"'auc' is a name of Keras's: .* shoal\.torch\.metrics\.AUC"
+    ):
         Evaluator(model, model.module)
     model = served(NET + "\ndef eval_metrics_fn():\n    return {'auc': 5}\n")
     with pytest.raises(UserError, match="it must be a metric of shoal"):

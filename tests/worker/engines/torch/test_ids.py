@@ -258,3 +258,29 @@ def test_ids_outside_of_a_plain_table_are_named(served):
     given["ids"][1, 2] = 100
     with pytest.raises(UserError, match="'table' was given the id 100: its ids go from 0 to 99"):
         looked_up(model, given)
+
+
+OF_FLOATS = {
+    "whole": "found = self.table(x.long())",
+    "shifted": "found = self.table(x.to(torch.int32) + 5)",
+    "a column": "found = self.table(x[:, 0].long())[:, None]",
+    "written to": "y = x.clone()\ny[:, 1] = 0\nfound = self.table(x.flatten(1).long() + y.long())",
+    "by sizes": "found = self.table(x.long() + torch.arange(len(x))[:, None])",
+}
+
+
+@pytest.mark.parametrize("name", OF_FLOATS)
+def test_ids_of_floats_that_are_too_large_are_refused(served, name):
+    model = served(module(OF_FLOATS[name]))
+    given = features()
+    looked_up(model, given)
+    given["x"][3, 0] = 2.0**24
+    with pytest.raises(UserError, match=r"feature 'x' is 16777216 as float32, and the model makes"):
+        looked_up(model, given)
+
+
+def test_floats_that_a_model_computes_with_may_have_any_size(served):
+    model = served(module("found = self.table(x.log().long())"))
+    given = features()
+    given["x"] = torch.full((5, 2), 2.0**30)
+    assert looked_up(model, given)[0].tolist() == [20] * 10

@@ -73,6 +73,22 @@ REFUSED = {
         NET + "\ndef Made():\n    return torch.compile(Net())\n",
         r"call model.compile\(\)",
     ),
+    "an optimizer by name": (
+        NET[: NET.index("def optimizer")] + "optimizer = 'adam'\n",
+        r"optimizer is the name 'adam', .*return torch\.optim\.Adam\(parameters, lr=0\.01\)",
+    ),
+    "forward of several arguments": (
+        NET.replace("forward(self, features):", "forward(self, ids, x):\n        features = 0"),
+        r"forward\(\) of Net takes ids, x, and shoal calls .* as features\['ids'\]",
+    ),
+    "forward of none": (
+        NET.replace("forward(self, features):", "forward(self):\n        features = 0"),
+        r"forward\(\) of Net takes nothing",
+    ),
+    "forward that needs a keyword": (
+        NET.replace("forward(self, features):", "forward(self, features, *, x):"),
+        r"forward\(\) of Net takes features, x",
+    ),
     "no module": (NET + "\ndef Made():\n    return 5\n", "returned int, not a torch.nn.Module"),
     "a loss by name": (
         NET.replace("torch.nn.BCEWithLogitsLoss()", "'binary_crossentropy'"),

@@ -162,10 +162,20 @@ def test_arguments_of_a_loss_keep_the_order_of_pytorch(served):
     same(served, text(more=more), batch(), threshold=1e18)
 
 
-@pytest.mark.parametrize("loss", ["lambda p, y: F.mse_loss(p, y)", "lambda logits, labels: 0"])
-def test_a_function_in_the_order_of_pytorch_is_refused(served, loss):
-    with pytest.raises(UserError, match=r"is called \(labels, predictions\): write it as"):
-        served(text(more=f"loss = {loss}\n"))
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "lambda p, y: F.binary_cross_entropy_with_logits(p, y)",
+        "lambda labels, logits: F.binary_cross_entropy_with_logits(logits, labels)",
+    ],
+)
+def test_a_function_of_the_users_is_called_by_its_names(served, loss):
+    usual = torch.nn.functional.binary_cross_entropy_with_logits
+    same(
+        *(served, text(more=f"loss = {loss}\n"), batch()),
+        threshold=1e18,
+        of=lambda predictions, batch: usual(predictions, batch.labels),
+    )
 
 
 def test_a_sum_stays_one_where_records_are_weighted(served):

@@ -8,12 +8,13 @@ are matched by their order, which a trace of the same model repeats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
+from shoal.worker.model.embeddings.integers import no_integers
 from shoal.worker.model.refusals import Refusals
 
 
@@ -21,25 +22,8 @@ def integer_ids(refusals: Refusals, layer: Any, ids: Any) -> tf.Tensor:
     """The ids as an int64 tensor. Raises UserError if they are no integers."""
     ids = tf.convert_to_tensor(ids)
     if not ids.dtype.is_integer:
-        refusals.refuse(
-            f"embedding {layer.name!r} was called with {ids.dtype.name} ids: they must be "
-            "integers or strings; convert them in feed, and begin a keras.Sequential model "
-            "with keras.Input(shape, dtype='int64'), as it casts to float32 otherwise"
-        )
+        refusals.refuse(no_integers(layer, ids.dtype.name, "feed"))
     return tf.cast(ids, tf.int64)
-
-
-def scattered(ids: Any, rows_of: Callable[[Any], Any], dim: int) -> tf.Tensor | None:
-    """The rows of a SparseTensor's ids, of ids.shape + (dim,), and zeros where there is no id.
-
-    None for ids of any other form.
-    """
-    if not isinstance(ids, tf.SparseTensor):
-        return None
-    shape = tf.concat([ids.dense_shape, [dim]], 0)
-    rows = tf.scatter_nd(ids.indices, rows_of(ids.values), shape)
-    rows.set_shape([*ids.shape, dim])
-    return rows
 
 
 @dataclass

@@ -166,10 +166,6 @@ class CompiledSteps:
         note_masks(outputs, masks)
         return outputs, of_layers
 
-    def loss(self, batch: Batch, inputs: TensorInputs) -> float:
-        """Not of models of Keras, whose loss takes predictions."""
-        raise NotImplementedError
-
     def trace_prediction(self, features_spec: Any) -> None:
         """Trace `predict` for batches of another spec. Raises what the model raises."""
         self._predict.get_concrete_function(features_spec, *self._inputs_spec())

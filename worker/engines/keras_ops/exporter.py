@@ -1,4 +1,4 @@
-"""The forms of an export that a model of Keras on JAX has: model.keras."""
+"""The forms of an export that a model of Keras has off TensorFlow: model.keras."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from shoal.base.nested import leaves
 from shoal.errors import UserCodeError, UserError
 from shoal.worker.code.keras_internals import with_tensorflow
-from shoal.worker.engines.jax.arrays import beyond
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import ExportedTable
-from shoal.worker.outputs.keras_export import KERAS, KerasExporter
+from shoal.worker.outputs.keras_export import KERAS, KerasExporter, SavedModels
 
 logger = logging.getLogger(__name__)
 
@@ -21,31 +19,40 @@ logger = logging.getLogger(__name__)
 class NoSavedModels:
     """The Protocol's functions about a SavedModel, which there is not."""
 
-    @staticmethod
+    def __init__(self, framework: str) -> None:
+        """framework: that computes the model, in words."""
+        self._framework = framework
+
     def save(
-        model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
+        self, model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
     ) -> dict[str, dict[str, str]]:
         """Raises UserError."""
         del model, tables, folder
         raise UserError(
-            "the graph of a SavedModel is TensorFlow's, and the model is computed by JAX: shoal "
-            "export --engine tensorflow makes one of a checkpoint"
+            "the graph of a SavedModel is TensorFlow's, and the model is computed by "
+            f"{self._framework}: shoal export --engine tensorflow makes one of a checkpoint"
         )
 
-    @staticmethod
-    def predict_saved(folder: Path, model: ServedModel, features: Any) -> Any:
+    def predict_saved(self, folder: Path, model: ServedModel, features: Any) -> Any:
         """Nothing calls it, as nothing is saved."""
         raise AssertionError(folder, model, features)
 
 
-class JaxExporter(KerasExporter):
-    """See the Protocol."""
+class OpsExporter(KerasExporter):
+    """See the Protocol.
+
+    framework: that computes the model, in words. makes_saved: what makes a SavedModel; None if
+    nothing does.
+    """
+
+    framework: str
+    makes_saved: SavedModels | None = None
 
     def __init__(self, model: ServedModel, kinds: Set[str]) -> None:
         """kinds: as of KerasExporter; auto is model.keras, or nothing where there can be none."""
         self._auto = "auto" in kinds
         chosen = (kinds - {"auto"}) | {KERAS} if self._auto else kinds
-        super().__init__(model, chosen, NoSavedModels())
+        super().__init__(model, chosen, self.makes_saved or NoSavedModels(self.framework))
 
     def write(
         self, tables: Mapping[str, ExportedTable], folder: Path
@@ -67,11 +74,10 @@ class JaxExporter(KerasExporter):
     def predictions(
         self, folder: Path, written: Mapping[str, str | None], features: Any
     ) -> Iterator[tuple[str, Any]]:
-        """See the Protocol. None of features that a model of Keras on JAX cannot be given."""
-        if all(beyond(each) is None for each in leaves(features)):
-            with with_tensorflow():
-                found = list(super().predictions(folder, written, features))
-            yield from found
+        """See the Protocol."""
+        with with_tensorflow():
+            found = list(super().predictions(folder, written, features))
+        yield from found
 
 
 def _without(why: UserError | UserCodeError) -> str:

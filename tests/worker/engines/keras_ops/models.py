@@ -1,4 +1,4 @@
-"""Random small Keras models and their batches, for any engine of Keras's."""
+"""Small Keras models, random ones too, and their batches, for any engine of Keras's."""
 
 from pathlib import Path
 
@@ -6,10 +6,11 @@ import keras
 import numpy as np
 from keras import layers, ops
 
+from shoal.base.nested import mapped
 from shoal.config.job import JobConfig
 from shoal.layers import Embedding
 from shoal.worker.code.module import UserModule
-from shoal.worker.engines import chosen_engine
+from shoal.worker.engines import chosen_engine, engine_name
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.spec import ArraySpec
 from shoal.worker.model.model import ServedModel
@@ -30,6 +31,10 @@ WEIGHTS = ArraySpec((None,), np.dtype(np.float32))
 
 SEEDS = range(6)
 """Of the random models."""
+
+INT64 = np.dtype(np.int64)
+IDS = {"ids": ArraySpec((None, 2), INT64)}
+LARGE = np.array([[2**40, -(2**50)], [3, 2**62]])
 
 
 def module_of(build, loss="binary_crossentropy", optimizer=None, **more):
@@ -78,6 +83,40 @@ def batch_of(rng, size=8):
     features["ids"] = features["ids"] * 2**59 + 7
     labels = rng.integers(0, 2, (size, 1)).astype("f")
     return features, labels, rng.uniform(0.5, 2, size).astype("f")
+
+
+def arrays(nested):
+    """NumPy's arrays in the forms that the engine's own pipeline gives."""
+    if engine_name() != "torch":
+        return nested
+    import torch
+
+    return mapped(lambda each: None if each is None else torch.from_numpy(each), nested)
+
+
+def batch(features, labels=None, **more):
+    """A batch of NumPy's arrays; labels are zeros where there are none."""
+    size = len(next(iter(features.values())))
+    labels = np.zeros((size, 1), np.float32) if labels is None else labels
+    return Batch(arrays(features), arrays(labels), size, 0, size, **more)
+
+
+class OfIds(keras.Model):
+    """A model of one table, whose ids a function makes of the features."""
+
+    def __init__(self, ids_of):
+        super().__init__(name="of_ids")
+        self.factors = Embedding(2, name="factors")
+        self.ids_of = ids_of
+        self.top = layers.Dense(1, name="top")
+
+    def call(self, features):
+        return self.top(ops.sum(self.factors(self.ids_of(self, features)), axis=1))
+
+
+def of_ids(ids_of, spec=IDS, **more):
+    """Such a model, served."""
+    return served(module_of(lambda: OfIds(ids_of), "mse", **more), spec)
 
 
 class Subclassed(keras.Model):

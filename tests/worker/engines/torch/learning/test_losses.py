@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.errors import UserError
-from shoal.worker.engines.torch.losses import Losses, weights_of_classes
+from shoal.worker.engines.torch.learning.losses import Losses, weights_of_classes
 
 torch = pytest.importorskip("torch")
 
@@ -31,7 +31,22 @@ class Focal(torch.nn.Module):
         return F.cross_entropy(predictions, labels)
 
 
+class Ranked(torch.nn.Module):
+    """One that is called as Keras calls its own."""
+
+    reduction = "mean"
+
+    def forward(self, y_true, y_pred):
+        return F.cross_entropy(y_pred, y_true, reduction=self.reduction)
+
+
+def of_outputs(outputs, targets):
+    return F.cross_entropy(outputs, targets)
+
+
 SAME = {
+    "a function of PyTorch's order": (of_outputs, F.cross_entropy),
+    "a module of the other order": (Ranked(), F.cross_entropy),
     "an object": (torch.nn.CrossEntropyLoss(), F.cross_entropy),
     "a function": (F.cross_entropy, F.cross_entropy),
     "a function of the user's": (lambda labels, p: F.cross_entropy(p, labels), F.cross_entropy),
@@ -83,6 +98,8 @@ def test_records_are_weighed(reduction):
     wanted = each.mean() if reduction == "mean" else each.sum()
     torch.testing.assert_close(loss(labels, predictions, weights), wanted)
     torch.testing.assert_close(loss(labels, predictions, weights[:, None]), wanted)
+    if reduction == "mean":
+        torch.testing.assert_close(loss_of(Ranked())(labels, predictions, weights), wanted)
 
 
 def test_what_cannot_be_weighed_is_told():
@@ -93,6 +110,30 @@ def test_what_cannot_be_weighed_is_told():
         loss_of(Focal())(labels, predictions, torch.ones(6))
     with pytest.raises(UserError, match="must give one weight a record"):
         loss_of(F.cross_entropy)(labels, predictions, torch.ones(6, 2))
+
+
+class Unnamed(torch.nn.Module):
+    def forward(self, a, b):
+        return (a - b).abs()
+
+
+UNTOLD = {
+    "letters": (lambda a, b: a - b, "a and b"),
+    "labels twice": (lambda label, target: label - target, "label and target"),
+    "one letter alone": (lambda p, q: p - q, "p and q"),
+    "a module": (Unnamed(), "a and b"),
+    "any": (lambda *given: given[0], "arguments without names"),
+    "one": (lambda labels: labels, "labels"),
+    "a function in C": (torch.sub, "arguments without names"),
+}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_names_that_do_not_tell_predictions_from_labels_are_refused(name):
+    loss, names = UNTOLD[name]
+    message = rf"^model\.py: loss is a function of {names}, which .* names such as \(predictions"
+    with pytest.raises(UserError, match=message):
+        loss_of(loss)
 
 
 def test_a_loss_with_parameters_is_refused():

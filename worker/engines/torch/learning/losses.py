@@ -1,7 +1,7 @@
 """The user's losses, computed by PyTorch.
 
 Losses of torch.nn and torch.nn.functional are called (predictions, labels), as PyTorch has it, and
-functions of the user's (labels, predictions), as everywhere in shoal.
+the user's by the names of their arguments.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import torch
 
 from shoal.errors import UserError
+from shoal.worker.engines.torch.learning.argument_order import ordered, takes_labels_first
 from shoal.worker.model.learning.losses import DeclaredLosses
 
 _OF_CLASSES = (
@@ -22,21 +23,6 @@ _OF_CLASSES = (
     *("cross_entropy", "nll_loss", "multi_margin_loss", "multilabel_margin_loss"),
 )
 """Losses of classes, which take predictions [batch, classes, ...] and whole numbers as labels."""
-
-_PREDICTED = frozenset(
-    {
-        *("predictions", "prediction", "predicted", "preds", "pred", "y_pred", "y_hat", "yhat"),
-        *("logits", "logit", "outputs", "output", "out", "input", "inputs", "scores", "probs"),
-        *("p", "x", "o"),
-    }
-)
-
-_LABELS = frozenset(
-    {
-        *("labels", "label", "targets", "target", "y_true", "true", "truth", "ground_truth"),
-        *("y", "t", "gt"),
-    }
-)
 
 Loss = Callable[[Any, Any, Any], Any]
 
@@ -66,18 +52,6 @@ class Losses(DeclaredLosses):
             )
         return isinstance(loss, torch.nn.Module) or _is_functional(loss)
 
-    def _check_order(self, loss: Any, whose: str) -> None:
-        """Raises UserError for a function whose arguments have PyTorch's order by their names."""
-        try:
-            names = list(inspect.signature(loss).parameters)[:2]
-        except (TypeError, ValueError):
-            return
-        if len(names) == 2 and names[0].lower() in _PREDICTED and names[1].lower() in _LABELS:
-            raise UserError(
-                f"{whose} is a function of {names[0]} and {names[1]}, and is called (labels, "
-                f"predictions): write it as a function of ({names[1]}, {names[0]})"
-            )
-
     def _of_object(self, loss: Any, whose: str) -> Loss:
         """A loss of torch.nn, a function of torch.nn.functional, or a loss module of the user's.
 
@@ -91,8 +65,10 @@ class Losses(DeclaredLosses):
                 f"{whose}: {name} has parameters, which no optimizer would train: make it a part "
                 "of the model, whose forward() gives what the loss takes"
             )
-        each = _of_each(loss)
         own = not isinstance(loss, torch.nn.Module) or type(loss).__module__.startswith("torch.")
+        called, each = loss, _of_each(loss)
+        if not own and takes_labels_first(loss, whose):
+            called, each = _exchanged(loss), each and _exchanged(each)
 
         def function(labels: Any, predictions: Any, weights: Any) -> Any:
             if own and not isinstance(predictions, torch.Tensor):
@@ -110,7 +86,7 @@ class Losses(DeclaredLosses):
             if own:
                 labels = _fitted(labels, predictions, of_classes, whose, self._refuse)
             if weights is None:
-                return loss(predictions, labels)
+                return called(predictions, labels)
             if each is None:
                 self._refuse(
                     f"{whose} {name} has no reduction, so records cannot be weighted: give a "
@@ -123,10 +99,10 @@ class Losses(DeclaredLosses):
 
     def _of_function(self, loss: Any, whose: str) -> Loss:
         """A function of labels and predictions."""
-        self._check_order(loss, whose)
+        called = ordered(loss, whose)
 
         def function(labels: Any, predictions: Any, weights: Any) -> Any:
-            values = loss(*of_one_rank(labels, predictions))
+            values = called(*of_one_rank(labels, predictions))
             if not isinstance(values, torch.Tensor):
                 self._refuse(
                     f"{whose} returned {type(values).__name__}: return a tensor, of a number for "
@@ -143,12 +119,21 @@ class Losses(DeclaredLosses):
 
         return function
 
+    def weights_of_classes(self, labels: Any, table: Sequence[float]) -> torch.Tensor:
+        """See there."""
+        return weights_of_classes(labels, table)
+
     def _mean(self, loss: Any) -> torch.Tensor:
         mean: torch.Tensor = loss.to(torch.float32).mean()
         return mean
 
     def _added(self, losses: Sequence[Any]) -> torch.Tensor:
         return torch.stack(list(losses)).sum()
+
+
+def _exchanged(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A function whose two arguments come in the other order."""
+    return lambda first, second: function(second, first)
 
 
 def _is_functional(loss: Any) -> bool:

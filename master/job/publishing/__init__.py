@@ -1,0 +1,1 @@
+"""The deltas of a job: when one is due, and the state of the one under way."""

@@ -1,0 +1,1 @@
+"""The exports of a model that JAX computes."""
