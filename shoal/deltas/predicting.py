@@ -57,7 +57,7 @@ class Predictor:
         if lacking := [vectors for _, vectors, _ in fed if vectors not in taken]:
             raise DeltaError(f"{folder}: the SavedModel has no input {lacking[0]!r}")
         vectors = {name for _, name, _ in fed}
-        self.inputs = {name: each for name, each in taken.items() if name not in vectors}
+        self.inputs = {name: taken[name] for name in sorted(taken) if name not in vectors}
         self.outputs = dict(serving.structured_outputs)
         dense = self._saved.dense
         if len(dense) != len(paths := model.get("variables", [])):

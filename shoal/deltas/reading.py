@@ -99,8 +99,9 @@ class Reader:
             numbers = chain.numbers(self._root)
             for number in reversed([each for each in numbers if until is None or each <= until]):
                 with suppress(CheckpointError):
-                    if chain.exists(self._root, number) and self._is_base(number):
-                        return number
+                    base = self._newest_base_at(number)
+                    if base and chain.exists(self._root, base):
+                        return base
         if not numbers:
             raise NoDeltasError(
                 f"{self._root.location}: there is no delta here: give the folder of "
@@ -169,8 +170,11 @@ class Reader:
         if self.number and chain.exists(self._root, self.number):
             self.checksum = chain.read_delta(self._root, self.number).checksum
 
-    def _is_base(self, number: int) -> bool:
-        return chain.read_delta(self._root, number).manifest["base"]
+    def _newest_base_at(self, number: int) -> int:
+        """The newest base up to a delta; 0 if that is not whole."""
+        if not chain.exists(self._root, number):
+            return 0
+        return chain.read_delta(self._root, number).manifest["newest_base"]
 
     def _given(self, found: chain.Delta) -> Delta:
         model = found.manifest["model"]

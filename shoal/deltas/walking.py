@@ -6,6 +6,7 @@ next base. What applying a delta means is its caller's.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class Walk:
         what `apply` raises.
         """
         if not self.reader.number:
-            self._begin(self.reader.newest_base(self._until))
+            self._begin_first()
             return True
         if self.ended:
             return False
@@ -101,6 +102,18 @@ class Walk:
         if not self._rebase():
             raise problem
         return True
+
+    def _begin_first(self) -> None:
+        """Begin at the newest base, or if that cannot be read, at the one before."""
+        number = self.reader.newest_base(self._until)
+        if self._failures >= TRIES:
+            with contextlib.suppress(NotKeptError):
+                number = self.reader.newest_base(number - 1)
+        try:
+            self._begin(number)
+        except DeltaError:
+            self._failures += 1
+            raise
 
     def _rebase(self) -> bool:
         """Go on at a later base, or at any if the folder was begun anew; False without one."""

@@ -96,6 +96,8 @@ class History:
             parts.append((owned, owned & self.whole, pages))
         previous = self.deltas[-1].checksum if self.deltas else ""
         number = len(self.deltas) + 1
+        bases = [each.number for each in self.deltas if each.manifest["base"]]
+        changes = {"newest_base": number if self.whole.all() else bases[-1]} | changes
         self.deltas.append(write_delta(self.root, number, previous, self.model, parts, **changes))
         self._forget_changes()
         return self.deltas[-1]

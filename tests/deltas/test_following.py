@@ -103,6 +103,24 @@ def test_it_begins_at_the_hint(history):
         shoal.follow(history.root.location, tables=["bb"])
 
 
+def test_it_begins_at_the_base_before_a_damaged_one(history):
+    before = [dict(each) for each in history.rows]
+    more(history, base=True)
+    hint(history, 2)
+    damage(next(folder_of(history, 2).glob("server-0000*")))
+    with pytest.raises(shoal.deltas.DamagedDeltaError, match="server-0000"):
+        shoal.follow(history.root.location)
+    with Follower(history.root.location) as follower:
+        follower.start()
+        assert follower.wait(1, 60)
+        assert found_in(follower.rows) == before
+        until_trouble(follower, "damaged")
+        more(history, base=True)
+        hint(history, 3)
+        assert follower.wait(3, 60)
+        assert found_in(follower.rows) == history.rows
+
+
 def test_it_waits_for_a_folder_that_is_not_there_yet(tmp_path):
     with Follower(str(tmp_path / "live")) as follower:
         follower.start()

@@ -301,6 +301,14 @@ def test_the_page_of_data(here):
     assert "state             succeeded" in one(printed, "--index-dir")
 
 
+def test_the_page_of_serving(here):
+    asks = '\nrows = Lookups("http://127.0.0.1:8501")\nrows.lookup("user_table", [7, 8])\n'
+    printed = run("docs/guide/serve.md", here, [(asks, "")])  # tests/serve has its server
+    assert "succeeded" in one(printed, "--publish live/")
+    (followed,) = (text for text in printed.values() if text and "(2, 8)" in text)
+    assert re.fullmatch(r"\[0\.\d+\]\n\(2, 8\)\n\d+ \d+\.\d+\n", followed)
+
+
 def test_the_page_of_training_every_day(here):
     Path("days").mkdir()
     Path("days/monday.csv").write_text(Path("clicks.csv").read_text())

@@ -3,6 +3,7 @@
 import datetime as dt
 import http.client
 import json
+import os
 import re
 import signal
 import ssl
@@ -34,10 +35,14 @@ def serve():
     """Start `shoal serve`; the process, the port and what it has printed."""
     started = []
 
-    def start(*arguments):
+    def start(*arguments, **environment):
         command = [sys.executable, "-m", "shoal", "serve", *arguments]
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | environment,
         )
         started.append(process)
         line = process.stdout.readline()
@@ -159,4 +164,18 @@ def test_it_may_be_insecure_if_it_is_told_so(serve, url):
     assert process.stdout.readline().startswith("--insecure: whoever reaches this address")
     connection = http.client.HTTPConnection("127.0.0.1", port)
     ready(connection)
+    connection.close()
+
+
+def test_it_listens_where_vertex_says(serve, url):
+    told = {"AIP_HTTP_PORT": "0", "AIP_HEALTH_ROUTE": "/well", "AIP_PREDICT_ROUTE": "/ask"}
+    process, port = serve(url, "--insecure", **told)
+    assert process.stdout.readline().startswith("--insecure")
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    ready(connection)
+    connection.request("GET", "/well")
+    assert connection.getresponse().read() == b"ok\n"
+    connection.request("POST", "/ask", json.dumps({"instances": [1]}))
+    answer = connection.getresponse()
+    assert "this model cannot predict here" in json.loads(answer.read())["error"]
     connection.close()

@@ -58,6 +58,8 @@ def write_live_model(model: ServedModel, config: JobConfig) -> list[str]:
             }
             if lacks:
                 content["lacks"] = lacks
+            else:
+                content["variables"] = [each.path for each in model.model.variables]
             manifests.write(folder, chain.MODEL_MANIFEST, content)
         except OSError as error:
             where = error.filename or config.publish
