@@ -3,9 +3,7 @@
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
 
-import shoal
 from shoal.deltas import chain
 from shoal.files.storage import open_storage
 from shoal.proto import faults
@@ -70,25 +68,6 @@ def test_kills_of_all_that_publish_leave_nothing_untold(numbered, tmp_path):
     assert ended.result["servers"]["deaths"] == 5
     assert ended.result["published"]["newest"] == assert_exported(live, tmp_path / "out")
     assert applied(tmp_path / "out")[0] == [480, 480]
-
-
-def test_a_follower_predicts_as_the_exported_model_does(clicks, tmp_path):
-    live, output = tmp_path / "live", tmp_path / "out"
-    fields = {"training_data": clicks, "publish": live, "output": output, "export": "savedmodel"}
-    run("train", tmp_path, "small", model_def="small.custom_model", **(fields | PUBLISHING))
-    ids = np.arange(40, dtype=np.int64)
-    features = {"user": ids, "item": ids % 7}
-    exported = tf.saved_model.load(str(output / "saved_model")).serve(features)
-
-    with shoal.follow(str(live)) as follower:
-        followed = follower.predict(features)
-        found = follower.lookup("users", ids)
-
-    np.testing.assert_allclose(followed, exported, rtol=1e-6, atol=1e-7)
-    table = pq.read_table(output / "tables" / "users.parquet").to_pydict()
-    rows = dict(zip(table["id"], table["vector"], strict=True))
-    for key, row in zip(ids.tolist(), found.tolist(), strict=True):
-        assert key not in rows or rows[key] == row
 
 
 def test_a_job_goes_on_in_the_folder_of_the_job_that_it_continues(numbered, tmp_path):
