@@ -26,6 +26,7 @@ PATHS = (
     "continue_from",
     "latest",
     "output",
+    "publish",
     "tensorboard_dir",
 )
 """Fields of JobConfig that are paths, beside job_dir."""
