@@ -70,6 +70,7 @@ class DeltaPublisher:
         self._servers = servers
         self._newest: Delta | None = None
         self._looked = self._looked_once = False
+        self._known: dict[int, float] = {}
         self._seconds = 0.0  # of a processor, which the slowest share took
         self._begins_after = 0  # the number of another job's delta, from which this one goes on
 
@@ -223,6 +224,11 @@ class DeltaPublisher:
         described = manifests.describe(root.child(name), chain.MODEL_MANIFEST)
         return {"folder": name, "manifest": described}
 
+    def _is_old(self, base: int) -> bool:
+        """True if this master has known a base for so long: of an earlier one's, it counts anew."""
+        now = time.monotonic()
+        return now - self._known.setdefault(base, now) > KEEP_SECONDS
+
     def _tell_base(self, root: Storage, number: int) -> None:
         """Write where followers begin, and remove what is not kept: by the next base, too."""
         chain = _names()
@@ -239,16 +245,16 @@ class DeltaPublisher:
         except OSError as error:
             logger.warning("%s: %s", root.path(chain.HINT), _reason(error))
 
-    @staticmethod
-    def _oldest_kept(root: Storage, base: int) -> int:
+    def _oldest_kept(self, root: Storage, base: int) -> int:
         """The number of the base from which on all is kept. base: the newest."""
         chain, kept = _names(), 1
         try:
-            while kept < KEEP_BASES or not _is_old(chain.read_delta(root, base)):
+            while not self._is_old(base) or kept < KEEP_BASES:
                 base = chain.read_delta(root, base - 1).manifest["newest_base"]
                 kept += 1
         except CheckpointError:
             pass  # nothing before is whole
+        self._known = {each: since for each, since in self._known.items() if each >= base}
         return base
 
 
@@ -257,10 +263,6 @@ def _came(told: Share) -> Flags:
     from shoal.deltas.schema import slots_of
 
     return ~slots_of("owned", told["owned"])
-
-
-def _is_old(delta: Delta) -> bool:
-    return time.time() - delta.manifest["created"] > KEEP_SECONDS
 
 
 def _one_move(before: int, now: int) -> bool:

@@ -103,9 +103,7 @@ def test_a_job_that_is_resumed_tells_what_is_no_more(numbered, tmp_path):
         job.open("step-25")
         job.at_gate("step-40")
         published(live, 4)
-        for role in ("master", "worker", "ps"):
-            job.kill(role)
-        job.kill("ps", 1)
+        job.kill_whole()
     assert resume(job.folder).returncode == 0
 
     assert_exported(live, tmp_path / "out")

@@ -40,6 +40,9 @@ STAMPS = {
     ("proto/wire/handshakes.py", "datetime.now"),
     # In the manifest of a checkpoint, for people.
     ("shoal/checkpoints/folders.py", "time.time"),
+    # In the manifest of a delta, by which followers say its age, and in that of its model.
+    ("master/calls/publish.py", "time.time"),
+    ("worker/outputs/live_model.py", "time.time"),
 }
 """What may read the time of day, each with a reason above."""
 

@@ -31,7 +31,7 @@ from shoal.errors import Error, UserError
 )
 @guarded
 def follow(url: str, to: str, tables: str, until: int | None) -> None:
-    """Keep the rows in Redis as new as those that a job publishes at URL.
+    """Keep rows in Redis as new as those that a job publishes.
 
     URL is the folder of shoal train --publish. A row is the key PREFIX + TABLE:ID, its value the
     float32s of the row; rows that the job removes are deleted. Goes on until it is interrupted.

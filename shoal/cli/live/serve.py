@@ -106,7 +106,7 @@ def serve(
     tls_ca: str,
     insecure: bool,
 ) -> None:
-    """Serve the model that a job publishes at URL, with its newest values.
+    """Serve the newest values of the model that a job publishes.
 
     URL is the folder of shoal train --publish. Answers TensorFlow Serving's REST API and KServe's
     V1 protocol at /v1/models/NAME:predict, rows at /v1/tables/TABLE:lookup, and /healthz, /readyz

@@ -50,10 +50,15 @@ def kill_job(config_path: Path) -> int:
     """
     killed: set[int] = set()
     give_up = time.monotonic() + END_SECONDS
-    while (found := job_processes(config_path)) and time.monotonic() < give_up:
+    while found := job_processes(config_path):
+        # Each has its signal before one is waited for, however long that takes on a busy machine.
         for process in found:
             killed.add(process)
+            signal_process(config_path, process, signal.SIGKILL)
+        for process in found:
             _kill_and_wait(process, config_path, give_up - time.monotonic())
+        if time.monotonic() >= give_up:
+            break
     return len(killed)
 
 
