@@ -12,7 +12,10 @@ import shoal.native
 ROOT = Path(__file__).parents[1]
 SOURCES = ("Makefile", "pyproject.toml", "setup.py", "native", "deploy")
 COMPILED = "setup.py --quiet build_ext --inplace"
-FOR_JOBS, FOR_DEVELOPERS = "dependencies.py cpu |", "dependencies.py cpu jax torch dev |"
+FOR_JOBS, FOR_DEVELOPERS = (
+    "dependencies.py cpu |",
+    "dependencies.py cpu jax torch torchmetrics dev |",
+)
 
 
 @pytest.fixture

@@ -114,7 +114,8 @@ def test_wrong_flags_are_told(url, arguments, words):
 
 def test_another_folder_is_told(tmp_path):
     (tmp_path / "notes.txt").touch()
-    assert "nothing here was published by a job" in refused(str(tmp_path))
+    told = refused(str(tmp_path), "--listen", "127.0.0.1:0")
+    assert "nothing here was published by a job" in told
 
 
 def made(tmp_path, name, issuer=None):
