@@ -29,9 +29,10 @@ except ImportError:  # of an older Keras, whose only engine is TensorFlow
 def hide_tensorflow() -> None:
     """Let Keras do without TensorFlow, which it imports to look for its types, if it is installed.
 
-    Layers that cannot do without it raise ImportError.
+    Layers that cannot do without it raise ImportError. Nothing is done where it is Keras's backend.
     """
-    module_utils.tensorflow._available = False
+    if keras.backend.backend() != "tensorflow":
+        module_utils.tensorflow._available = False
 
 
 @contextmanager
