@@ -36,7 +36,6 @@ BESIDE_A_STEP = [
 BESIDE_A_PUSH = [
     "native/arrays.py",
     "proto/faults.py",
-    "proto/values/routing.py",
     "worker/input/channel.py",
     "worker/reports/progress.py",
     "worker/reports/watch.py",
