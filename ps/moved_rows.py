@@ -171,16 +171,3 @@ def remove(model: ServerModel, slots: Flags) -> int:
             if gone.size:
                 removed += table.remove(gone)
     return removed
-
-
-def to_bits(slots: Flags) -> bytes:
-    """Slots as they travel."""
-    return np.packbits(slots, bitorder="little").tobytes()
-
-
-def from_bits(bits: bytes | memoryview) -> Flags:
-    """The slots that `to_bits` gave. Raises ValueError if they are none."""
-    if len(bits) != SLOTS // 8:
-        raise ValueError(f"{SLOTS // 8} bytes of slots, not {len(bits)}")
-    packed = np.frombuffer(bits, np.uint8)
-    return np.unpackbits(packed, bitorder="little").astype(bool)

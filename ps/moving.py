@@ -23,7 +23,7 @@ from shoal.proto import faults, methods
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.rpc import Connection
 from shoal.proto.errors import WireError
-from shoal.proto.values.routing import Routing
+from shoal.proto.values.routing import Routing, to_bits
 from shoal.proto.wire import frames
 from shoal.ps import moved_dense, moved_rows
 from shoal.ps.forgetting.compaction import Compactor
@@ -294,7 +294,7 @@ class Moves:
         removed = moved_rows.remove(model, slots)
         # A log that is done again from its beginning has rows there which the user's model brings.
         if self.log is not None and (removed or model.given):
-            self.log.append_move(model.step, moved_rows.to_bits(slots), epoch, pb.SLOTS_EMPTIED)()
+            self.log.append_move(model.step, to_bits(slots), epoch, pb.SLOTS_EMPTIED)()
         return removed
 
 

@@ -28,10 +28,10 @@ from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels.pools import started_pool
 from shoal.proto.errors import WireError
-from shoal.proto.values.routing import SLOTS
+from shoal.proto.values.routing import SLOTS, from_bits
 from shoal.ps.model.pushes import PushRegister
 from shoal.ps.model.tables import ServerModel, rows_of
-from shoal.ps.moved_rows import Flags, from_bits, parts_of
+from shoal.ps.moved_rows import Flags, parts_of
 from shoal.ps.ownership import Ownership
 from shoal.ps.shards import NONCE
 

@@ -26,12 +26,13 @@ from shoal.config.job import JobConfig
 from shoal.errors import Error
 from shoal.files.storage import Storage, open_storage
 from shoal.master.calls.servers import Place, ServerConnections
+from shoal.master.calls.take_checkpoint import reason_of
 from shoal.master.job.events import Published
 from shoal.master.work.ids import ServerId
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
-from shoal.proto.errors import CallError, WireError
-from shoal.proto.values.routing import SLOTS, Routing
+from shoal.proto.errors import CallError
+from shoal.proto.values.routing import SLOTS, Routing, to_bits
 
 if TYPE_CHECKING:
     from shoal.deltas.chain import Delta
@@ -106,10 +107,7 @@ class DeltaPublisher:
             self._newest = _names().Delta(manifest, manifests.checksum_of(manifest))
             self._looked = True
         except (OSError, CheckpointError, SchemaError, CallError) as error:
-            reason = _reason(error)
-            where = getattr(error, "filename", None) or config.publish
-            message = reason if not isinstance(error, OSError) else f"{where}: {reason}"
-            raise PublishError(message) from error
+            raise PublishError(reason_of(error, config.publish)) from error
         if manifest["base"]:
             self._tell_base(root, manifest["number"])
         size = sum(share["file"]["bytes"] for share in manifest["shares"])
@@ -169,14 +167,14 @@ class DeltaPublisher:
         number = 1 if before is None else before.number + 1
         nonce = secrets.token_hex(8)
         model = self._model(root)
-        base = before is None or _base_due(before.manifest, model)
+        due = before is None or _base_due(before.manifest, model)
         last = {each["server"]: each for each in before.manifest["shares"]} if before else {}
         near = before is not None and _one_move(before.manifest["epoch"], routing.epoch)
 
         def share(server: ServerId, place: Place) -> pb.PublishReply:
             told = last.get(server.index)
             whole = np.ones(SLOTS, bool)
-            if told is not None and near and not base:
+            if told is not None and near and not due:
                 whole = _came(told)
             request = pb.PublishRequest(
                 number=number,
@@ -184,7 +182,7 @@ class DeltaPublisher:
                 routing_epoch=routing.epoch,
                 life="" if told is None else told["life"],
                 since=0 if told is None else told["to"] + 1,
-                whole=np.packbits(whole, bitorder="little").tobytes(),
+                whole=to_bits(whole),
             )
             return self._servers.publish(server, place, request)
 
@@ -288,7 +286,5 @@ def _names() -> Any:
     return chain
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, WireError):
-        return error.message
+def _reason(error: OSError | CheckpointError) -> str:
     return manifests.reason(error) if isinstance(error, OSError) else str(error)

@@ -92,7 +92,7 @@ class CheckpointTaker:
                 for server, place in places.items():
                     self._servers.drop_checkpoint(server, place, attempt.number, attempt.nonce)
                 folders.remove(attempt.folder)
-            raise TakingError(_reason(error, self._root)) from error
+            raise TakingError(reason_of(error, self._root)) from error
         seconds = time.monotonic() - began
         self._remove_abandoned(root)
         return Taken(number, content["version"], content["bytes"], seconds, attempt.nonce)
@@ -143,7 +143,8 @@ class CheckpointTaker:
             folders.remove(open_storage(self._root).child(folder_name(number)))
 
 
-def _reason(error: Exception, root: str) -> str:
+def reason_of(error: Exception, root: str) -> str:
+    """The reason why files in the folder `root`, or a server's, could not be written, in words."""
     if isinstance(error, WireError):
         return error.message
     if isinstance(error, OSError):

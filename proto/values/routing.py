@@ -92,6 +92,19 @@ class Routing:
         )
 
 
+def to_bits(slots: npt.NDArray[np.bool_]) -> bytes:
+    """Slots, bool [16384], as they travel."""
+    return np.packbits(slots, bitorder="little").tobytes()
+
+
+def from_bits(bits: bytes | memoryview) -> npt.NDArray[np.bool_]:
+    """The slots that `to_bits` gave. Raises ValueError if they are none."""
+    if len(bits) != SLOTS // 8:
+        raise ValueError(f"{SLOTS // 8} bytes of slots, not {len(bits)}")
+    packed = np.frombuffer(bits, np.uint8)
+    return np.unpackbits(packed, bitorder="little").astype(bool)
+
+
 def slice_of(size: int, server: int, servers: int) -> slice:
     """The elements of a flat vector of `size` that server `server` of `servers` holds.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from shoal.errors import Error
 from shoal.proto import shoal_pb2 as pb
+from shoal.proto.values.routing import from_bits
 from shoal.proto.wire import frames
 from shoal.ps import moved_rows
 from shoal.ps.model.pending import PendingGradients
@@ -104,7 +105,7 @@ def moved_again(
         if pending is not None:
             pending.begin(request.update)
     elif entry.moved == pb.SLOTS_EMPTIED:
-        slots = moved_rows.from_bits(frame)
+        slots = from_bits(frame)
         with whole(at, entry, frame):
             moved_rows.remove(model, slots)
     elif entry.moved == pb.SLICES_TAKEN:

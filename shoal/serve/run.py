@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
-import signal
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
+from shoal.base.signals import ending_at_signals
 from shoal.client.show.plain import echo
 from shoal.deltas.following import Follower
 from shoal.errors import UserError
@@ -133,7 +132,7 @@ def run(url: str, options: Options, also: Mapping[str, str]) -> None:
             echo(f"rows at {host}:{plane}")
         if options.insecure and not _is_loopback(options.host):
             echo(INSECURE, err=True)
-        with _ends_by_signals(server):
+        with ending_at_signals(server):
             server.run(sockets=[listener])
 
 
@@ -168,22 +167,6 @@ def _server(app: Any, options: Options) -> Any:
         names = ", ".join(filter(None, files))
         raise UserError(f"--tls-cert: {names} cannot be used: {error}") from error
     return uvicorn.Server(config)
-
-
-@contextlib.contextmanager
-def _ends_by_signals(server: Any) -> Iterator[None]:
-    """End the server in the usual way at SIGINT and SIGTERM: uvicorn sends them again."""
-
-    def ends(_number: int, _frame: FrameType | None) -> None:
-        server.should_exit = True
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, ends) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def of_vertex(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

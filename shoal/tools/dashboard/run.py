@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import signal
 import socket
 import sys
 import tempfile
@@ -14,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from html import escape
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from shoal.base.signals import ending_at_signals
 from shoal.client.ask.running_job import RunningJob
 from shoal.client.show.plain import echo
 from shoal.errors import UserError
@@ -56,7 +55,7 @@ def run(listing: Listing, job: RunningJob | None, port: int, *, browser: bool | 
         sys.stdout.flush()
         if browser:
             _open(url, Path(own))
-        with _ends_by_signals(server):
+        with ending_at_signals(server):
             server.run(sockets=[listener])
 
 
@@ -93,25 +92,6 @@ def server_of(jobs: Jobs, token: str, port: int) -> Any:
         timeout_graceful_shutdown=1,
     )
     return uvicorn.Server(config)
-
-
-@contextmanager
-def _ends_by_signals(server: Any) -> Iterator[None]:
-    """End the server, and the command with it, in the usual way at SIGINT and SIGTERM.
-
-    uvicorn sends a signal again once it has shut down: these handlers take it.
-    """
-
-    def ends(_number: int, _frame: FrameType | None) -> None:
-        server.should_exit = True
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, ends) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
