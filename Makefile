@@ -79,12 +79,13 @@ build/movielens/train.parquet: build/compiled $(VENV)/jobs
 # microbenchmarks are only tried, on small tables. Compiled Python is kept in build/pycache, also
 # where the environment has none kept: a job has many processes, and compiling the tests takes
 # longer than many of them. Models of tests are small: oneDNN's look at each graph and the threads
-# of OpenBLAS, which wait by spinning, cost them more than they bring.
+# of OpenBLAS, which wait by spinning, cost them more than they bring. A process that ends in the
+# middle of a test, as of one that hangs, would begin that test again.
 KEPT = PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX="$(CURDIR)/build/pycache" \
   TF_ENABLE_ONEDNN_OPTS=0 OPENBLAS_NUM_THREADS=1
 test: build/extensions
 	$(KEPT) $(BIN)/python -m pytest tests benchmarks/micro --numprocesses 6 --dist loadfile \
-	  --no-loadscope-reorder --benchmark-disable --rows 2000 --ids 500
+	  --no-loadscope-reorder --max-worker-restart 0 --benchmark-disable --rows 2000 --ids 500
 
 # The same, with a report of where their time goes: by role and cause, by file, by test.
 TESTS ?= tests

@@ -8,6 +8,7 @@ import threading
 
 import click
 
+from shoal.base.signals import on_signal
 from shoal.cli.data_flags import GroupedCommand
 from shoal.cli.finding import guarded
 from shoal.cli.live.serve import names_of
@@ -44,7 +45,7 @@ def follow(url: str, to: str, tables: str, until: int | None) -> None:
     logging.getLogger("shoal").setLevel(logging.INFO)
     ends = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ends.set())
+        on_signal(number, ends.set)
     with contextlib.closing(RedisRows(to, names_of(tables))) as rows:
         try:
             follow_into(url, rows, until, ends)
