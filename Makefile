@@ -25,7 +25,8 @@ KEPT_TENSORFLOW = if $(BIN)/python -c 'import importlib.util as i; i.find_spec("
   then grep -v ^tensorflow; else cat; fi
 
 # Everything is installed once, and again when the declared dependencies change: what compiles the
-# extensions, then what jobs need, then what developers need. `make demo` needs the first two.
+# extensions, then what jobs need, then what developers need. `make demo` needs the first two. What
+# tensorflow-serving-api depends on would be a second TensorFlow.
 $(VENV)/tools: pyproject.toml
 	@echo "Installing what compiles the extensions"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -43,6 +44,7 @@ $(VENV)/installed: $(VENV)/jobs
 	@echo "Installing what developers need"
 	@$(call INSTALL,cpu jax torch torchmetrics dev)
 	@$(call INSTALL,stores)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'tensorflow-serving-api>=2.16'
 	@touch $@
 
 # The Cython extensions, beside their sources.
