@@ -104,8 +104,13 @@ def check_installed(grpc: bool) -> None:
     if not grpc:
         return
     library("tensorflow", "--grpc", "'shoal[cpu]'")
-    # By itself: it asks for `tensorflow`, which would come on top of tensorflow-cpu.
-    library("tensorflow_serving", "--grpc", "--no-deps tensorflow-serving-api")
+    try:
+        import tensorflow_serving  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            "--grpc needs the messages of TensorFlow Serving: pip install --no-deps "
+            f"tensorflow-serving-api ({error})"
+        ) from error
 
 
 def run(url: str, options: Options, also: Mapping[str, str]) -> None:

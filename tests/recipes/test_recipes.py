@@ -41,7 +41,7 @@ def live(tmp_path_factory):
     save(first, folder, "clicks.py")
     typed("python make_clicks.py", folder)
     (train,) = commands("docs/guide/serve.md", "--publish live/")
-    typed(f"{train} --output trained", folder)
+    typed(f"{train} --epochs 5 --output trained", folder)
     predict = "shoal predict --model-def clicks.custom_model --prediction-data later.csv"
     typed(f"{predict} --restore-from trained --in-order --output predicted", folder)
     records = csv.read_csv(folder / "later.csv").select(["user", "item"]).to_pylist()

@@ -200,6 +200,13 @@ def test_a_port_of_grpc_that_is_taken_is_told(url):
             run(url, options, {})
 
 
+def test_what_grpc_needs_is_told(url, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
+    options = Options("127.0.0.1:0", "model", None, 0, None, None, (), "", "", "", False)
+    with pytest.raises(UserError, match="pip install --no-deps tensorflow-serving-api"):
+        run(url, options, {})
+
+
 def test_it_may_be_insecure_if_it_is_told_so(serve, url):
     process, port = serve(url, "--listen", "0.0.0.0:0", "--insecure")
     assert process.stdout.readline().startswith("--insecure: whoever reaches this address")
