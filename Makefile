@@ -10,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-fast test-times test-processors test-seeds test-engines test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
+.PHONY: demo test test-fast test-times test-processors test-seeds test-engines test-recipes test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish soak soak-publish annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
@@ -25,7 +25,8 @@ KEPT_TENSORFLOW = if $(BIN)/python -c 'import importlib.util as i; i.find_spec("
   then grep -v ^tensorflow; else cat; fi
 
 # Everything is installed once, and again when the declared dependencies change: what compiles the
-# extensions, then what jobs need, then what developers need. `make demo` needs the first two.
+# extensions, then what jobs need, then what developers need. `make demo` needs the first two. What
+# tensorflow-serving-api depends on would be a second TensorFlow.
 $(VENV)/tools: pyproject.toml
 	@echo "Installing what compiles the extensions"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -43,6 +44,7 @@ $(VENV)/installed: $(VENV)/jobs
 	@echo "Installing what developers need"
 	@$(call INSTALL,cpu jax torch torchmetrics dev)
 	@$(call INSTALL,stores)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps 'tensorflow-serving-api>=2.16'
 	@touch $@
 
 # The Cython extensions, beside their sources.
@@ -187,8 +189,22 @@ test-engines: build/extensions
 	    --no-loadscope-reorder $(ENGINE_TESTS:%=tests/jobs/test_%.py); \
 	done
 
+# The guide's recipes with the servers, indexes and feature stores that they are for, whose many
+# packages have an environment of their own. uv finds out in a second what pip does in minutes.
+RECIPES = build/recipes/venv/bin
+test-recipes: build/recipes/installed
+	SHOAL_RECIPES=1 $(KEPT) $(RECIPES)/python -m pytest tests/recipes
+
+build/recipes/installed: build/compiled pyproject.toml tests/recipes/requirements.txt
+	test -x $(RECIPES)/python || $(PYTHON) -m venv build/recipes/venv
+	$(RECIPES)/pip install --quiet --disable-pip-version-check 'uv>=0.5'
+	SHOAL_PURE=1 $(RECIPES)/uv pip install --quiet --python $(RECIPES)/python \
+	  --editable '.[cpu,serve]' --requirement tests/recipes/requirements.txt
+	$(RECIPES)/uv pip install --quiet --python $(RECIPES)/python --no-deps 'tensorflow-serving-api>=2.16'
+	touch $@
+
 # What takes too long, or depends too much on others, for every change.
-nightly: audit fuzz deep test-processors test-seeds test-engines learning
+nightly: audit fuzz deep test-processors test-seeds test-engines test-recipes learning
 
 # The tests of what must not depend on the processor, as on each older one that this machine can be.
 test-processors: build/extensions

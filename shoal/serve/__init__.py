@@ -5,6 +5,7 @@
     figures.py    its page of metrics
     run.py        the process: sockets, TLS, signals
     data_plane.py rows over the data plane, for programs that ask often
+    prediction_service.py  TensorFlow Serving's gRPC API
 
 It joins no job and needs none: it reads the folder into which a job publishes.
 """

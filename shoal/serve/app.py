@@ -37,7 +37,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class _StatusError(Error):
+class StatusError(Error):
     """A request that is answered with another status than 200 and 400."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -130,7 +130,7 @@ class Service:
     def readyz(self, _request: Request, _: bytes) -> Response:
         """Ready for requests, or why not."""
         if why := self.ready:
-            raise _StatusError(503, why)
+            raise StatusError(503, why)
         return Response("ok\n", media_type="text/plain")
 
     def metrics(self, _request: Request, _: bytes) -> Response:
@@ -138,18 +138,25 @@ class Service:
         return Response(self.page.text(), headers={"content-type": PROMETHEUS})
 
     def _check_name(self, request: Request) -> None:
-        name = request.path_params.get("name", self._name)
+        self.check_name(request.path_params.get("name", self._name))
+
+    def check_name(self, name: str) -> None:
+        """Raises StatusError if the model has another name."""
         if name != self._name:
-            raise _StatusError(404, rest.no_model(name, self._name))
+            raise StatusError(404, rest.no_model(name, self._name))
 
     def answered(self, call: Call, request: Request, body: bytes) -> Response:
         """The answer of a call, or that to its error."""
         try:
             return call(request, body)
-        except _StatusError as error:
-            return _error(error.status, str(error))
-        except UserError as error:
-            return _error(400 if self._follower.number else 503, str(error))
+        except (StatusError, UserError) as error:
+            return _error(self.status_of(error), str(error))
+
+    def status_of(self, error: Error) -> int:
+        """The status of an error of a call."""
+        if isinstance(error, StatusError):
+            return error.status
+        return 400 if self._follower.number else 503
 
 
 Call = Callable[[Request, bytes], Response]

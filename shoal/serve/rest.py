@@ -48,9 +48,7 @@ def features_of(
 
     inputs: names of the model's. texts: those of strings. Raises UserError.
     """
-    signature = body.get("signature_name") or SIGNATURE
-    if signature != SIGNATURE:
-        raise UserError(f"signature_name: there is no {signature!r}; there is {SIGNATURE}")
+    check_signature(body.get("signature_name"))
     if ("instances" in body) == ("inputs" in body):
         raise UserError("give either instances, a list of records, or inputs, their columns")
     by_record = "instances" in body
@@ -60,6 +58,12 @@ def features_of(
     return {
         name: _bytes_in(name, value) if name in texts else value for name, value in columns.items()
     }, by_record
+
+
+def check_signature(name: Any) -> None:
+    """Raises UserError for another signature than the one that models have; none is that one."""
+    if (name or SIGNATURE) != SIGNATURE:
+        raise UserError(f"signature_name: there is no {name!r}; there is {SIGNATURE}")
 
 
 def _columns(instances: Any, inputs: Collection[str]) -> dict[str, list[Any]]:

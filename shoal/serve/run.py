@@ -9,8 +9,10 @@ import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from shoal.base.modules.libraries import library
 from shoal.base.signals import ending_at_signals
 from shoal.client.show.plain import echo
 from shoal.deltas.following import Follower
@@ -29,6 +31,7 @@ class Options:
     listen: str
     name: str
     rows: int | None
+    grpc: int | None
     until: int | None
     max_age: float | None
     tables: tuple[str, ...]
@@ -89,8 +92,8 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def check_installed() -> None:
-    """Raises UserError if a library is missing."""
+def check_installed(grpc: bool) -> None:
+    """Raises UserError if a library is missing. grpc: with --grpc."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -98,12 +101,22 @@ def check_installed() -> None:
         raise UserError(
             f"shoal serve needs Starlette and uvicorn: pip install 'shoal[serve]' ({error})"
         ) from error
+    if not grpc:
+        return
+    library("tensorflow", "--grpc", "'shoal[cpu]'")
+    try:
+        import tensorflow_serving  # noqa: F401
+    except ImportError as error:
+        raise UserError(
+            "--grpc needs the messages of TensorFlow Serving: pip install --no-deps "
+            f"tensorflow-serving-api ({error})"
+        ) from error
 
 
 def run(url: str, options: Options, also: Mapping[str, str]) -> None:
     """Serve until SIGINT or SIGTERM. also: as of `app_of`. Raises UserError."""
     options.check()
-    check_installed()
+    check_installed(options.grpc is not None)
     from shoal.serve.app import Service, app_of
 
     with contextlib.ExitStack() as ends:
@@ -124,12 +137,18 @@ def run(url: str, options: Options, also: Mapping[str, str]) -> None:
             plane = rows.port
         service = Service(follower, options.name, options.max_age, plane)
         server = _server(app_of(service, also), options)
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        calls = None
+        if options.grpc is not None:
+            calls = _calls(service, follower, options, f"{host}:{options.grpc}")
+            ends.callback(calls.close)
         follower.start()
         scheme = "https" if options.tls_cert else "http"
-        host = f"[{options.host}]" if ":" in options.host else options.host
         echo(f"serving {url} at {scheme}://{host}:{port}/v1/models/{options.name}")
         if plane:
             echo(f"rows at {host}:{plane}")
+        if calls:
+            echo(f"gRPC at {host}:{calls.port}")
         if options.insecure and not _is_loopback(options.host):
             echo(INSECURE, err=True)
         with ending_at_signals(server):
@@ -142,6 +161,23 @@ def _bound(flag: str, host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         raise UserError(f"{flag}: {host}:{port} cannot be used: {error.strerror}") from error
+
+
+def _calls(service: Any, follower: Follower, options: Options, address: str) -> Any:
+    """The server of gRPC, with the TLS of --listen, whose files have been read before."""
+    import grpc
+
+    from shoal.serve.prediction_service import Server  # late: it loads TensorFlow
+
+    credentials = None
+    if options.tls_cert:
+        pairs = [(Path(options.tls_key).read_bytes(), Path(options.tls_cert).read_bytes())]
+        authorities = Path(options.tls_ca).read_bytes() if options.tls_ca else None
+        credentials = grpc.ssl_server_credentials(pairs, authorities, authorities is not None)
+    try:
+        return Server(service, follower, options.name, address, credentials)
+    except OSError as error:
+        raise UserError(f"--grpc: {address} cannot be used: {error}") from error
 
 
 def _server(app: Any, options: Options) -> Any:

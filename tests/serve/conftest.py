@@ -40,7 +40,7 @@ class Client:
 
 @pytest.fixture
 def serving(monkeypatch):
-    """Serves a folder; a Client, with its `follower`."""
+    """Serves a folder; a Client, with its `follower` and `service`."""
     monkeypatch.setattr(walking, "POLL_SECONDS", 0.01)
     ends = []
 
@@ -57,7 +57,7 @@ def serving(monkeypatch):
         thread.start()
         ends.append((server, thread, follower, sock))
         client = Client(sock.getsockname()[1])
-        client.follower = follower
+        client.follower, client.service = follower, service
         return client
 
     yield start

@@ -49,15 +49,44 @@ def save(folder):
     tf.saved_model.save(module, str(folder), signatures=signatures)
 
 
-class Predicting(History):
-    """A history whose model predicts."""
+class Examples(tf.Module):
+    """The models of TensorFlow Serving's pages: half_plus_two, and one of several inputs."""
 
-    def __init__(self, folder, seed=0):
+    def __init__(self):
+        super().__init__()
+        self.dense = [tf.Variable([0.0, 0.0])]
+
+    def half_plus_two(self, x):
+        return {"y": 0.5 * x + 2.0}
+
+    def several(self, tag, signal, sensor):
+        return {"tag": tag, "sum": tf.reduce_sum(signal, 1) + tf.reduce_sum(sensor, [1, 2])}
+
+
+def save_example(name, inputs):
+    """A function like `save`, of the example of this name. inputs: dtype and shape by name."""
+
+    def saved(folder):
+        module = Examples()
+        specs = {
+            each: tf.TensorSpec([None, *shape], dtype, each)
+            for each, (dtype, shape) in inputs.items()
+        }
+        call = tf.function(getattr(module, name), autograph=False).get_concrete_function(**specs)
+        tf.saved_model.save(module, str(folder), signatures={"serving_default": call})
+
+    return saved
+
+
+class Predicting(History):
+    """A history whose model predicts. saved: writes its SavedModel. fed: that takes vectors."""
+
+    def __init__(self, folder, seed=0, saved=save, fed=True):
         super().__init__(folder, seed)
         name = chain.model_name("0123456789abcdef")
         storage = self.root.child(name)
         place = storage.local_path("saved_model")
-        save(place)
+        saved(place)
         files = [each for each in place.rglob("*") if each.is_file()]
         content = {
             "format": MODEL_FORMAT,
@@ -71,9 +100,8 @@ class Predicting(History):
                     "dim": each.dim,
                     "default": [0.0] * each.dim,
                     "vocabulary": 0,
-                    "ids": f"{each.name}_ids",
-                    "vectors": f"{each.name}_vectors",
                 }
+                | ({"ids": f"{each.name}_ids", "vectors": f"{each.name}_vectors"} if fed else {})
                 for each in self.spec.tables
             ],
             "saved_model": "saved_model",

@@ -2,21 +2,27 @@
 
 import datetime as dt
 import http.client
+import importlib
 import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
+from pathlib import Path
 
+import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from shoal.errors import UserError
 from shoal.serve.data_plane import Lookups
+from shoal.serve.run import Options, run
 from tests.deltas.history import History
 
 pytestmark = pytest.mark.slow
@@ -106,6 +112,7 @@ def test_it_serves_until_it_is_told_to_end(serve, url):
         ),
         (["--tables", "a,,b"], "--tables: 'a,,b' is not a list"),
         (["--max-age", "0"], "--max-age"),
+        (["--grpc", "65536"], "--grpc"),
     ],
 )
 def test_wrong_flags_are_told(url, arguments, words):
@@ -158,6 +165,46 @@ def test_tls_says_who_serves_and_who_may_ask(serve, url, tmp_path):
     connection = http.client.HTTPSConnection("localhost", port, context=context)
     ready(connection)
     connection.close()
+
+
+def test_grpc_has_the_tls_of_rest(serve, url, tmp_path):
+    names = "tensorflow_serving.apis.{}".format
+    model_service = pytest.importorskip(names("model_service_pb2_grpc"))
+    request = importlib.import_module(names("get_model_status_pb2")).GetModelStatusRequest()
+    request.model_spec.name = "model"
+    authority = made(tmp_path, "authority")
+    server, caller = (made(tmp_path, name, authority) for name in ("server", "caller"))
+    tls = ["--tls-cert", server[2], "--tls-key", server[3], "--tls-ca", authority[2]]
+    process, _ = serve(url, "--listen", "0.0.0.0:0", "--grpc", "0", *tls)
+    port = re.fullmatch(r"gRPC at 0.0.0.0:(\d+)\n", process.stdout.readline())[1]
+    roots, certificate, key = (Path(each).read_bytes() for each in (authority[2], *caller[2:]))
+
+    def ask(*own):
+        credentials = grpc.ssl_channel_credentials(roots, *own)
+        with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
+            return model_service.ModelServiceStub(channel).GetModelStatus(request, timeout=60)
+
+    with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+        ask()
+    assert len(ask(key, certificate).model_version_status) == 1
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+
+
+def test_a_port_of_grpc_that_is_taken_is_told(url):
+    pytest.importorskip("tensorflow_serving")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = Options("127.0.0.1:0", "model", None, port, None, None, (), "", "", "", False)
+        with pytest.raises(UserError, match=f"--grpc: 127.0.0.1:{port} cannot be used"):
+            run(url, options, {})
+
+
+def test_what_grpc_needs_is_told(url, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_serving", None)
+    options = Options("127.0.0.1:0", "model", None, 0, None, None, (), "", "", "", False)
+    with pytest.raises(UserError, match="pip install --no-deps tensorflow-serving-api"):
+        run(url, options, {})
 
 
 def test_it_may_be_insecure_if_it_is_told_so(serve, url):

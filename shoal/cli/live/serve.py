@@ -47,6 +47,12 @@ def names_of(tables: str) -> tuple[str, ...]:
     help="Also answer lookups of rows over the data plane at this port: shoal.serve.data_plane.",
 )
 @click.option(
+    "--grpc",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Also answer TensorFlow Serving's gRPC API at this port.",
+)
+@click.option(
     "--until", type=click.IntRange(1), metavar="N", help="Stop at delta N, and serve that."
 )
 @click.option(
@@ -98,6 +104,7 @@ def serve(
     listen: str,
     name: str,
     rows: int | None,
+    grpc: int | None,
     until: int | None,
     max_age: float | None,
     tables: str,
@@ -116,6 +123,6 @@ def serve(
 
     kept = names_of(tables)
     options = Options(
-        *(listen, name, rows, until, max_age, kept, tls_cert, tls_key, tls_ca, insecure)
+        *(listen, name, rows, grpc, until, max_age, kept, tls_cert, tls_key, tls_ca, insecure)
     )
     run(url, options, of_vertex())
