@@ -121,6 +121,7 @@ def serve(
     """
     from shoal.serve.run import Options, of_vertex, run  # late: --help needs no sockets
 
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     kept = names_of(tables)
     options = Options(
         *(listen, name, rows, grpc, until, max_age, kept, tls_cert, tls_key, tls_ca, insecure)
