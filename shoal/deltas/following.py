@@ -154,9 +154,22 @@ class Follower:
         """True if the folder has something that no job has published. Raises StorageError."""
         return self._walk.reader.other()
 
-    def begin(self) -> None:
-        """Take the first base, in the caller's thread. Raises DeltaError and StorageError."""
-        self._walk.step()
+    def step(self) -> bool:
+        """Take a base or the next delta in the caller's thread, without `start`; True if one came.
+
+        Raises DeltaError and StorageError.
+        """
+        return self._walk.step()
+
+    @property
+    def ended(self) -> bool:
+        """True once it has delta `until`."""
+        return self._walk.ended
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of the manifest of the newest delta."""
+        return self._walk.reader.checksum
 
     def _run(self) -> None:
         while not self._closed.is_set():
@@ -213,6 +226,6 @@ def follow(
     DeltaError or StorageError if it cannot be read.
     """
     follower = Follower(url, until, predict=predict, tables=tables)
-    follower.begin()
+    follower.step()
     follower.start()
     return follower

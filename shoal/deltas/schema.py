@@ -37,6 +37,7 @@ from shoal.proto.values.routing import SLOTS
 DELTA_FORMAT = "shoal-delta-1"
 MODEL_FORMAT = "shoal-live-model-1"
 HINT_FORMAT = "shoal-live-1"
+VERSION_FORMAT = "shoal-version-1"
 
 Runs = list[Annotated[list[Slot], Field(min_length=2, max_length=2)]]
 """Routing slots, as the first and the last of each run of them, in their order."""
@@ -183,6 +184,19 @@ class Hint(TypedDict):
     oldest: Positive
 
 
+@exact
+class Version(TypedDict):
+    """A numbered SavedModel: the delta of its number, by the checksum of that one's manifest.
+
+    created: the delta, in seconds since 1970.
+    """
+
+    format: str
+    delta: Positive
+    manifest: Checksum
+    created: Annotated[float, Field(ge=0, lt=1e11)]
+
+
 def checked_delta(content: object) -> DeltaManifest:
     """A delta's manifest. Raises SchemaError."""
     manifest = checked(content, DeltaManifest)
@@ -234,6 +248,11 @@ def checked_model(content: object) -> tuple[LiveModelManifest, pb.ModelSpec]:
 def checked_hint(content: object) -> Hint:
     """A folder's hint. Raises SchemaError."""
     return checked(content, Hint)
+
+
+def checked_version(content: object) -> Version:
+    """The label of a numbered SavedModel. Raises SchemaError."""
+    return checked(content, Version)
 
 
 def runs_of(slots: Flags) -> Runs:

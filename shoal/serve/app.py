@@ -3,6 +3,7 @@
     POST /v1/models/NAME:predict      instances or inputs; see rest.py
     GET  /v1/models/NAME              state and version, which is the number of the newest delta
     GET  /v1/models/NAME/metadata     inputs and outputs
+    .../models/NAME/versions/N...     the same three, if N is the number of the newest delta
     GET  /v1/tables                   names, dims and rows of the tables
     POST /v1/tables/NAME:lookup       rows of ids, in JSON or as an Arrow stream
     GET  /healthz, /readyz, /metrics
@@ -141,6 +142,9 @@ class Service:
         name = request.path_params.get("name", self._name)
         if name != self._name:
             raise _StatusError(404, rest.no_model(name, self._name))
+        number = str(self._follower.number)
+        if (version := request.path_params.get("version", number)) != number:
+            raise _StatusError(404, rest.no_version(version, name, number))
 
     def answered(self, call: Call, request: Request, body: bytes) -> Response:
         """The answer of a call, or that to its error."""
@@ -162,6 +166,9 @@ def app_of(service: Service, also: Mapping[str, str] | None = None) -> Starlette
         ("POST", "/v1/models/{name}:predict", service.predict),
         ("GET", "/v1/models/{name}/metadata", service.metadata),
         ("GET", "/v1/models/{name}", service.model),
+        ("POST", "/v1/models/{name}/versions/{version}:predict", service.predict),
+        ("GET", "/v1/models/{name}/versions/{version}/metadata", service.metadata),
+        ("GET", "/v1/models/{name}/versions/{version}", service.model),
         ("GET", "/v1/tables", service.tables),
         ("POST", "/v1/tables/{table:path}:lookup", service.lookup),
         ("GET", "/healthz", service.healthz),

@@ -250,7 +250,7 @@ def test_lost_and_damaged_deltas_cost_time_only(tmp_path_factory, fates, seed, h
     draw = random.Random(seed)
     more(history)
     follower = Follower(history.root.location)
-    follower.begin()
+    follower.step()
     for fate in fates:
         if fate in ("sweep", "lose"):
             getattr(history, fate)()
@@ -299,7 +299,7 @@ def test_memory_does_not_double_while_bases_come(tmp_path):
         previous = made.checksum
         if follower is None:
             follower = Follower(str(tmp_path))
-            follower.begin()
+            follower.step()
         settled(follower)
         assert follower.number == number
         sizes.append(follower.rows.memory_bytes())

@@ -73,7 +73,7 @@ NOT_RUN = {
     "shoal top clicks": "its job must be running: tests/jobs/test_top.py",
     "shoal profile clicks": "its job must be running: tests/jobs/test_profile.py",
     "shoal stacks clicks": "its job must be running: tests/jobs/test_stacks.py",
-    "shoal follow": "it goes on until it is told to end: tests/deltas/test_to_redis.py",
+    "shoal follow": "it goes on until it is told to end: tests/deltas/test_to_*.py",
     "shoal serve": "it goes on until it is told to end: tests/serve",
     "shoal dashboard": "it goes on until it is interrupted: tests/tools/dashboard",
     "--dashboard 8050": "the port may be taken: tests/tools/dashboard has any free one",

@@ -50,10 +50,11 @@ def save(folder):
 
 
 class Predicting(History):
-    """A history whose model predicts."""
+    """A history whose model predicts. vocabulary: of table b; 0: it takes any id."""
 
-    def __init__(self, folder, seed=0):
-        super().__init__(folder, seed)
+    def __init__(self, folder, seed=0, vocabulary=0, **options):
+        super().__init__(folder, seed, **options)
+        self.spec.tables[1].vocabulary = vocabulary
         name = chain.model_name("0123456789abcdef")
         storage = self.root.child(name)
         place = storage.local_path("saved_model")
@@ -70,7 +71,7 @@ class Predicting(History):
                     "name": each.name,
                     "dim": each.dim,
                     "default": [0.0] * each.dim,
-                    "vocabulary": 0,
+                    "vocabulary": each.vocabulary,
                     "ids": f"{each.name}_ids",
                     "vectors": f"{each.name}_vectors",
                 }

@@ -82,6 +82,6 @@ def test_what_cannot_be_asked_is_told(plane, serving):
         lookups.lookup("c", [1])
     lookups.close()
     other = serving(history.root.location)
-    other.follower.begin()
+    other.follower.step()
     with pytest.raises(shoal.Error, match="has no port for rows: start it with --rows PORT"):
         Lookups(f"http://127.0.0.1:{other.port}")
