@@ -107,10 +107,10 @@ class LiveModel(TypedDict):
 
 @exact
 class DeltaManifest(TypedDict):
-    """A delta. Deltas are numbered from 1, without gaps.
+    """A delta. Deltas are numbered from 1, without gaps but where some were lost: a base follows.
 
     job: the id of the job that made it. created: seconds since 1970. previous: the checksum of the
-    manifest of the delta before; empty before the first. base: its shares have all rows of all
+    manifest of the delta before; empty if there was none. base: its shares have all rows of all
     slots and all dense values, so it can be understood without any before. newest_base: the number
     of the newest base up to this delta; base_bytes: of its files; bytes_since: of those after it.
     epoch: of the routing table by which the servers divided the slots. records: trained by then.
@@ -216,8 +216,10 @@ def checked_delta(content: object) -> DeltaManifest:
         raise SchemaError("shares.owned: not all slots, each once")
     if manifest["base"] != (manifest["newest_base"] == manifest["number"]):
         raise SchemaError("newest_base: not of a base")
-    if bool(manifest["previous"]) != (manifest["number"] > 1):
-        raise SchemaError("previous: of the first delta, or missing")
+    if not (manifest["previous"] or manifest["base"]):
+        raise SchemaError("previous: missing, of a delta that is no base")
+    if manifest["previous"] and manifest["number"] == 1:
+        raise SchemaError("previous: of the first delta")
     return manifest
 
 
