@@ -91,9 +91,7 @@ class Follower:
         An id without a row reads the default row, as in the job's exports. Raises UserError for
         another table, or ids of another dtype.
         """
-        found = self.rows.table(table).lookup(ids)
-        self.counts.lookups += int(np.size(ids))
-        return found
+        return self.rows.table(table).lookup(ids)
 
     def predict(self, features: Any) -> Any:
         """The model's predictions for some records.
@@ -104,7 +102,6 @@ class Follower:
         if the model cannot predict here: only SavedModels of TensorFlow can.
         """
         outputs = self.predictor.predict(features)
-        self.counts.predictions += 1
         return outputs["output"] if [*outputs] == ["output"] else outputs
 
     @property

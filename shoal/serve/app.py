@@ -79,7 +79,6 @@ class Service:
         texts = [name for name, spec in predictor.inputs.items() if spec.dtype.name == "string"]
         features, by_record = rest.features_of(rest.parsed(body), predictor.inputs, texts)
         outputs = predictor.predict(features)
-        self._follower.counts.predictions += 1
         return _json(rest.predicted(outputs, by_record=by_record))
 
     def model(self, request: Request, _: bytes) -> Response:

@@ -66,7 +66,8 @@ def test_a_follower_has_each_delta(history, follower):
         assert [bytes(each) for each in looked] == [
             rows.get(i, bytes(looked.shape[1] * 4)) for i in range(IDS)
         ]
-    assert follower.counts.lookups == 2 * IDS
+    for table, rows in zip("ab", history.rows, strict=True):
+        assert follower.rows.table(table).reads.tolist() == [IDS, IDS - len(rows)]
     assert follower.tables == ["a", "b"]
     assert follower.trouble == ""
 

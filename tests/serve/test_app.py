@@ -203,7 +203,8 @@ def until_ready(client, status):
         time.sleep(0.01)
 
 
-def test_metrics_tell_of_the_model_and_of_requests(client):
+def test_metrics_tell_of_the_model_and_of_requests(client, history):
+    hits = sum(each in history.rows[0] for each in [*COLUMNS["user"], 1, 2, 3])
     client.post(PREDICT, {"inputs": COLUMNS})
     client.post("/v1/tables/a:lookup", {"ids": [1, 2, 3]})
     client.post(PREDICT, {})
@@ -213,8 +214,8 @@ def test_metrics_tell_of_the_model_and_of_requests(client):
     for line in (
         "shoal_serve_delta 1.0",
         'shoal_serve_rows{table="a"} 10.0',
-        "shoal_serve_lookups_total 3.0",
-        "shoal_serve_predictions_total 1.0",
+        f'shoal_serve_hits_total{{table="a"}} {hits}.0',
+        f'shoal_serve_misses_total{{table="a"}} {6 - hits}.0',
         "shoal_serve_deltas_total 1.0",
         'shoal_serve_request_seconds_count{call="predict",status="200"} 1.0',
         'shoal_serve_request_seconds_count{call="predict",status="400"} 1.0',

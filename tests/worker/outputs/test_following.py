@@ -40,7 +40,6 @@ def test_a_follower_predicts_as_the_job(live, build):
         after = follower.predict(FEATURES)
         np.testing.assert_allclose(after, expected(published), rtol=1e-5, atol=1e-6)
         assert np.abs(after - before).max() > 1e-4
-        assert follower.counts.predictions == 2
 
 
 def test_each_wrong_feature_is_named(live):
