@@ -44,6 +44,9 @@ KEEP = 2
 
 PAUSE_SECONDS = 1.0
 
+RETRY_SECONDS = 10.0
+"""After a version that could not be written."""
+
 logger = logging.getLogger(__name__)
 
 Save = Callable[[Follower, Path], None]
@@ -200,7 +203,7 @@ def follow_into(
     """
     ends = ends or threading.Event()
     follower = Follower(url, until)
-    trouble, due, begun = "", 0.0, False
+    trouble, due, retry, begun = "", 0.0, 0.0, False
     while not ends.is_set():
         try:
             if follower.step():
@@ -209,13 +212,15 @@ def follow_into(
             if not begun:
                 _check_chain(follower, versions)
                 begun = True
-            if (now >= due or follower.ended) and _is_newer(follower, versions):
-                due = now + every
+            newer = _is_newer(follower, versions)
+            if newer and now >= retry and (now >= due or follower.ended):
+                retry = now + RETRY_SECONDS
                 versions.add(_version(follower), lambda folder: save(follower, folder))
                 took = time.monotonic() - now
+                due, retry = now + every, 0.0
                 logger.info("version %d is in %s: %.1f s", follower.number, versions.place, took)
-            trouble = ""
-            if follower.ended:
+                newer, trouble = False, ""
+            if follower.ended and not newer:
                 return
         except UserError:
             raise

@@ -30,6 +30,7 @@ def save(follower, folder):
 def soon(monkeypatch):
     monkeypatch.setattr(walking, "GAP_SECONDS", 0.0)
     monkeypatch.setattr(to_versions, "PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(to_versions, "RETRY_SECONDS", 0.002)
 
 
 @pytest.fixture
@@ -167,7 +168,7 @@ def test_a_damaged_delta_is_passed_at_the_next_base(history, tmp_path, caplog):
     assert check(tmp_path / "models") == [1, 3]
 
 
-def test_a_disk_that_fails_is_tried_again(history, tmp_path, caplog):
+def test_a_disk_that_fails_is_tried_again(history, tmp_path, caplog, monkeypatch):
     fails = [OSError(28, "No space left on device")] * 2
 
     def sometimes(follower, folder):
@@ -175,6 +176,7 @@ def test_a_disk_that_fails_is_tried_again(history, tmp_path, caplog):
         if fails:
             raise fails.pop()
 
+    monkeypatch.setattr(to_versions, "RETRY_SECONDS", 0.1)
     versions = Versions(str(tmp_path / "models"))
     follow_into(history.root.location, versions, sometimes, 1e-3, 1)
     versions.close()

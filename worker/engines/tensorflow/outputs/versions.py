@@ -9,12 +9,12 @@ as those of an export are. When and where versions are written is shoal/deltas/t
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import signal
 import sys
 import threading
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +113,14 @@ def main(url: str, to: str, every: float, until: int | None, export_max_table_mb
     ends = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         on_signal(number, ends.set)
+
+    def saved(follower: Follower, folder: Path) -> None:
+        save(follower, folder, export_max_table_mb)
+        gc.collect()  # a graph and its variables refer to each other, and would stay
+
     try:
         with contextlib.closing(Versions(to)) as versions:
-            written = partial(save, max_table_mb=export_max_table_mb)
-            follow_into(url, versions, written, every, until, ends)
+            follow_into(url, versions, saved, every, until, ends)
     except (UserError, OSError) as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
