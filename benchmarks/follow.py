@@ -76,7 +76,7 @@ def follower(folder: str, rows: int, tell: Callable[[str], int]) -> None:
     """Memory and reads while deltas and a base are applied."""
     tell("base")
     followed = Follower(folder)
-    followed.begin()
+    followed.step()
     print(f"{followed.rows.memory_bytes() / rows:.1f} bytes a row")
     followed.start()
     numbers, peak, ends = np.random.default_rng(2), [0.0], threading.Event()

@@ -76,10 +76,14 @@ static int shoal_put_rows(const shoal_served *table, const int64_t *ids, uint64_
     batch.n = (int64_t)n;
     batch.ids = ids;
     batch.out = found;
+    batch.reads = table->reads;
     /* With admission an id without a row reads the same wherever it is read. */
     batch.use_default = table->store->admit_after > 1 ||
                         !(table->vocabulary || (training && !table->frozen));
     if (n && shoal_run(table->store, &batch) != SHOAL_OK) return 0;
+    for (uint64_t i = 0; table->bound && i < n; i++)
+        if (ids[i] < 0 || ids[i] >= table->bound)
+            memset(found + i * (uint64_t)table->store->dim, 0, (size_t)table->store->dim * 4);
     if (type == SHOAL_WIRE_BFLOAT16) shoal_encode_bfloat16(found, (uint16_t *)out, values);
     if (type == SHOAL_WIRE_FLOAT16) {
         /* As native/values.py: an infinity would ruin the row for good. */

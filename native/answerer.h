@@ -25,6 +25,8 @@ typedef struct {
     shoal_store *store;
     const shoal_step *step; /* of its optimizer, what is the same in each update */
     int vocabulary, frozen; /* as in TableSpec */
+    int64_t bound;  /* ids that are not below it, or below 0, read zeros; 0: all are read */
+    int64_t *reads; /* adds up ids that were read, and those without a row; NULL: does not */
 } shoal_served;
 
 /* Answers given, by how long each took to make, and the seconds of all. */

@@ -230,7 +230,9 @@ cdef class Answerer:
         """
         shoal_leave_from(&self._answerer, moment)
 
-    def serve_model(self, tables, moments, *, log=None, between=None, sweep=None):
+    def serve_model(
+        self, tables, moments, *, log=None, between=None, sweep=None, bounds=None, reads=None
+    ):
         """Begin to serve the model, once.
 
         tables: for each, its RowStore, whether it has a vocabulary and whether it is frozen, as a
@@ -240,12 +242,15 @@ cdef class Answerer:
         push is kept: a function that returns whether pushes are taken still, or None. The frame is
         to be used no more once that has returned. If it raises, Python handles the push. between:
         the Between that pushes enter, which the log does where there is one. sweep: does a part of
-        a sweep, opens it again and returns whether pushes are taken still. Raises ValueError if
-        there is a model, MemoryError.
+        a sweep, opens it again and returns whether pushes are taken still. bounds: of each table,
+        the id from which on all read zeros, and negative ones; 0: none does. reads: of each table
+        int64 [2], to which the number of ids that are read, and of those without a row, is added.
+        Raises ValueError if there is a model, MemoryError.
         """
         if self._kept is not None:
             raise ValueError("there is a model already")
-        self._kept = list(tables), moments, between
+        cdef int64_t[::1] counts
+        self._kept = list(tables), moments, between, reads
         self._log, self._sweep = log, sweep
         self._tables = <shoal_served *>calloc(len(self._kept[0]) + 1, sizeof(shoal_served))
         if self._tables is NULL:
@@ -254,6 +259,11 @@ cdef class Answerer:
             self._tables[k].store = <shoal_store *><size_t>store.address
             self._tables[k].step = <const shoal_step *><size_t>store.step_address
             self._tables[k].vocabulary, self._tables[k].frozen = bool(vocabulary), bool(frozen)
+            if bounds is not None:
+                self._tables[k].bound = bounds[k]
+            if reads is not None:
+                counts = require("reads", reads[k], np.int64, (2,), writable=True)
+                self._tables[k].reads = &counts[0]
         cdef shoal_moments *address = <shoal_moments *><size_t>moments.address
         cdef int count = len(self._kept[0])
         cdef bint logs = log is not None

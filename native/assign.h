@@ -16,6 +16,7 @@ typedef struct {
     const int64_t *ids;
     float *out;               /* lookup: [n, dim] */
     int use_default;          /* lookup: missing rows read default_value */
+    int64_t *reads;           /* lookup: adds up all ids, and those without a row; NULL: does not */
     const float *gradients;   /* update: [n, dim] */
     const shoal_step *step;
     int64_t number;           /* update: of the step */

@@ -79,6 +79,7 @@ cdef extern from "compaction.h" nogil:
         float *out
         const float *gradients
         int use_default
+        int64_t *reads
         const shoal_step *step
         int64_t number
         const float *values
@@ -346,6 +347,8 @@ cdef extern from "connection.h" nogil:
         const shoal_step *step
         int vocabulary
         int frozen
+        int64_t bound
+        int64_t *reads
     ctypedef struct shoal_durations:
         int64_t buckets[SHOAL_BUCKETS + 1]
         double seconds

@@ -329,14 +329,16 @@ cdef class RowStore:
                 "a part of the batch may have been applied"
             )
 
-    def lookup(self, ids, out=None, *, missing="initial"):
+    def lookup(self, ids, out=None, *, missing="initial", reads=None):
         """Read rows; never inserts.
 
         ids: int64 [n], repeats allowed. out: float32 [n, dim] to write to, or None for a
         new array. missing: what an id without a row reads, "initial" for its initial
-        value or "default" for the initializer's expected value. Returns out.
+        value or "default" for the initializer's expected value. reads: int64 [2], to which the
+        number of ids, and of those without a row, is added, or None. Returns out.
         """
         cdef shoal_batch batch = empty_batch()
+        cdef int64_t[::1] counts
         cdef const int64_t[::1] keys = require("ids", ids, np.int64, (None,))
         if missing not in ("initial", "default"):
             raise ValueError(f"missing must be 'initial' or 'default', got {missing!r}")
@@ -349,6 +351,9 @@ cdef class RowStore:
             batch.ids = &keys[0]
             batch.out = <float *>floats(out)
             batch.use_default = missing == "default"
+            if reads is not None:
+                counts = require("reads", reads, np.int64, (2,), writable=True)
+                batch.reads = &counts[0]
             self.run(&batch)
         return out
 

@@ -113,6 +113,7 @@ SHOAL_CLONES static void shoal_hash_ids(const int64_t *ids, uint64_t *hashes, in
 /* What a row that does not exist reads; scratch: dim floats. */
 static void shoal_read_missing(const shoal_store *t, const shoal_batch *b, uint64_t hash,
                                float *out, float *scratch) {
+    if (b->reads) __atomic_fetch_add(&b->reads[1], 1, __ATOMIC_RELAXED);
     if (b->use_default) {
         for (int64_t c = 0; c < t->dim; c++) out[c] = t->default_value;
         return;
@@ -344,6 +345,7 @@ static int shoal_run_part(shoal_store *t, const shoal_batch *given, const void *
                 pthread_rwlock_rdlock(&t->lock);
                 if (b->out) {
                     lookup(t, b, hashes, b->out + base * t->dim, (uint64_t)n, scratch);
+                    if (b->reads) __atomic_fetch_add(&b->reads[0], n, __ATOMIC_RELAXED);
                     done = n;
                 } else {
                     const int alone = shoal_begin_updates(t, owner);

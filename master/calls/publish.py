@@ -14,6 +14,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,10 +58,14 @@ class PublishError(Error):
 
 @dataclass(frozen=True)
 class Position:
-    """The job's state for a delta: the table that holds, and the records trained by now."""
+    """The job's state for a delta: the table that holds, and the records trained by now.
+
+    newest: the number of the newest delta by the journal; 0 for none.
+    """
 
     routing: Routing
     records: int
+    newest: int = 0
 
 
 class DeltaPublisher:
@@ -164,10 +169,14 @@ class DeltaPublisher:
         from shoal.deltas.schema import DELTA_FORMAT, checked_delta
 
         config, routing, chain = self._config, position.routing, _names()
-        number = 1 if before is None else before.number + 1
+        there = 0 if before is None else before.number
+        number = max(there, position.newest) + 1
         nonce = secrets.token_hex(8)
         model = self._model(root)
-        due = before is None or _base_due(before.manifest, model)
+        # A delta that was lost may be what followers have: its number is not used again, and they
+        # find a base after it.
+        lost = position.newest > there
+        due = before is None or lost or _base_due(before.manifest, model)
         last = {each["server"]: each for each in before.manifest["shares"]} if before else {}
         near = before is not None and _one_move(before.manifest["epoch"], routing.epoch)
 
@@ -232,7 +241,7 @@ class DeltaPublisher:
         chain = _names()
         try:
             there = chain.numbers(root)
-            oldest = self._oldest_kept(root, number)
+            oldest = self._oldest_kept(root, number, there)
             content = {"format": chain.HINT_FORMAT, "base": number, "oldest": oldest}
             manifests.write(root, chain.HINT, content)
             for each in there:
@@ -243,17 +252,27 @@ class DeltaPublisher:
         except OSError as error:
             logger.warning("%s: %s", root.path(chain.HINT), _reason(error))
 
-    def _oldest_kept(self, root: Storage, base: int) -> int:
-        """The number of the base from which on all is kept. base: the newest."""
-        chain, kept = _names(), 1
-        try:
-            while not self._is_old(base) or kept < KEEP_BASES:
-                base = chain.read_delta(root, base - 1).manifest["newest_base"]
-                kept += 1
-        except CheckpointError:
-            pass  # nothing before is whole
+    def _oldest_kept(self, root: Storage, base: int, there: list[int]) -> int:
+        """The number of the base from which on all is kept.
+
+        base: the newest. there: numbers of the deltas in the folder, rising.
+        """
+        kept = 1
+        while not self._is_old(base) or kept < KEEP_BASES:
+            if (before := _base_before(root, base, there)) is None:
+                break
+            base = before
+            kept += 1
         self._known = {each: since for each, since in self._known.items() if each >= base}
         return base
+
+
+def _base_before(root: Storage, base: int, there: list[int]) -> int | None:
+    """The base before another one; None if no delta before that is whole."""
+    for number in reversed([each for each in there if each < base]):
+        with suppress(CheckpointError):
+            return int(_names().read_delta(root, number).manifest["newest_base"])
+    return None
 
 
 def _came(told: Share) -> Flags:

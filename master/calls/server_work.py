@@ -183,7 +183,7 @@ def _position_of(job: Job, now: float) -> tuple[dict[ServerId, Place], Position]
     places = places_of(job.members.servers.values())
     present = set(job.moves.routing.present)
     there = {server: place for server, place in places.items() if server.index in present}
-    return there, Position(job.moves.routing, job.work.records[0])
+    return there, Position(job.moves.routing, job.work.records[0], job.publishing.newest)
 
 
 def _note_cores(told: ProcessorTime, job: Job, now: float) -> None:

@@ -11,6 +11,7 @@
     walking.py    the way on where a delta is missing
     following.py  the thread that keeps a model new
     to_redis.py   rows in Redis
+    to_versions.py  numbered SavedModels
     errors.py     why a delta cannot be read
 
 A *delta* has the rows, removed ids and dense values that changed since the delta before; a *base*

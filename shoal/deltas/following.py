@@ -91,9 +91,7 @@ class Follower:
         An id without a row reads the default row, as in the job's exports. Raises UserError for
         another table, or ids of another dtype.
         """
-        found = self.rows.table(table).lookup(ids)
-        self.counts.lookups += int(np.size(ids))
-        return found
+        return self.rows.table(table).lookup(ids)
 
     def predict(self, features: Any) -> Any:
         """The model's predictions for some records.
@@ -104,7 +102,6 @@ class Follower:
         if the model cannot predict here: only SavedModels of TensorFlow can.
         """
         outputs = self.predictor.predict(features)
-        self.counts.predictions += 1
         return outputs["output"] if [*outputs] == ["output"] else outputs
 
     @property
@@ -154,9 +151,22 @@ class Follower:
         """True if the folder has something that no job has published. Raises StorageError."""
         return self._walk.reader.other()
 
-    def begin(self) -> None:
-        """Take the first base, in the caller's thread. Raises DeltaError and StorageError."""
-        self._walk.step()
+    def step(self) -> bool:
+        """Take a base or the next delta in the caller's thread, without `start`; True if one came.
+
+        Raises DeltaError and StorageError.
+        """
+        return self._walk.step()
+
+    @property
+    def ended(self) -> bool:
+        """True once it has delta `until`."""
+        return self._walk.ended
+
+    @property
+    def checksum(self) -> str:
+        """The checksum of the manifest of the newest delta."""
+        return self._walk.reader.checksum
 
     def _run(self) -> None:
         while not self._closed.is_set():
@@ -213,6 +223,6 @@ def follow(
     DeltaError or StorageError if it cannot be read.
     """
     follower = Follower(url, until, predict=predict, tables=tables)
-    follower.begin()
+    follower.step()
     follower.start()
     return follower

@@ -38,7 +38,12 @@ Array = npt.NDArray[Any]
 
 
 class Predictor:
-    """A SavedModel and the rows that it is given. inputs: its inputs, a TensorSpec by name."""
+    """A SavedModel and the rows that it is given.
+
+    inputs: its inputs, a TensorSpec by name. saved: as TensorFlow has loaded it. fed: of each
+    table, what its ids are called among the outputs of the signature `ids`, its vectors among the
+    inputs of `serving_default`, and the table.
+    """
 
     def __init__(self, folder: Path, model: LiveModelManifest, rows: Rows) -> None:
         """folder: of the SavedModel.
@@ -46,30 +51,30 @@ class Predictor:
         Raises DeltaError if it is not the model's, UserError if TensorFlow is missing.
         """
         self._tf = library("tensorflow", "predict()", "'shoal[cpu]'")
-        self._saved = self._tf.saved_model.load(str(folder))
-        serving = self._saved.signatures[SERVING]
+        self.saved = self._tf.saved_model.load(str(folder))
+        serving = self.saved.signatures[SERVING]
         taken: Mapping[str, Any] = serving.structured_input_signature[1]
-        fed = [
+        self.fed = [
             (each["ids"], each["vectors"], rows.table(each["name"]))
             for each in model["tables"]
             if "ids" in each and "vectors" in each
         ]
-        if lacking := [vectors for _, vectors, _ in fed if vectors not in taken]:
+        if lacking := [vectors for _, vectors, _ in self.fed if vectors not in taken]:
             raise DeltaError(f"{folder}: the SavedModel has no input {lacking[0]!r}")
-        vectors = {name for _, name, _ in fed}
+        vectors = {name for _, name, _ in self.fed}
         self.inputs = {name: taken[name] for name in sorted(taken) if name not in vectors}
         self.outputs = dict(serving.structured_outputs)
-        dense = self._saved.dense
+        dense = self.saved.dense
         if len(dense) != len(paths := model.get("variables", [])):
             raise DeltaError(
                 f"{folder}: the SavedModel has {len(dense)} variables, not {len(paths)}"
             )
         self._dense = dict(zip(paths, dense, strict=True))
-        self._call = self._fused(serving, fed)
+        self._call = self._fused(serving)
 
-    def _fused(self, serving: Any, fed: list[tuple[str, str, Any]]) -> Any:
+    def _fused(self, serving: Any) -> Any:
         """One graph of ids, lookups and predictions: calls from Python cost more than most."""
-        tf = self._tf
+        tf, fed = self._tf, self.fed
         tables = [table for *_, table in fed]
 
         def look(*ids: Array) -> list[Array]:
@@ -78,7 +83,7 @@ class Predictor:
         def call(features: dict[str, Any]) -> Any:
             given = dict(features)
             if fed:
-                wanted = self._saved.signatures[IDS](**features)
+                wanted = self.saved.signatures[IDS](**features)
                 ids = [wanted[name] for name, *_ in fed]
                 found = tf.numpy_function(look, ids, [tf.float32] * len(fed), stateful=True)
                 for (_, name, table), rows in zip(fed, found, strict=True):

@@ -35,13 +35,18 @@ AT_ONCE = 4096
 
 
 class Table:
-    """The rows of a table. store: of them, in the dtype of the job's. name, dim: of the table."""
+    """The rows of a table.
+
+    store: of them, in the dtype of the job's. name, dim: of the table. reads: int64 [2], how many
+    ids were looked up, and how many of them had no row.
+    """
 
     def __init__(self, live: LiveTable, spec: pb.TableSpec) -> None:
         """Raises DeltaError for a table that this version cannot keep."""
         self.name, self.dim, self.vocabulary = live["name"], live["dim"], live["vocabulary"]
         self.default = np.array(live["default"], np.float32)
         self.missing = missing_row(spec, training=False)
+        self.reads = np.zeros(2, np.int64)
         if self.missing == "initial":
             initializer = InitializerSpec.from_json(spec.initializer)
         elif (self.default == self.default[0]).all():
@@ -63,8 +68,8 @@ class Table:
     def lookup(self, ids: Any) -> Float32:
         """The rows of ids, float32 [..., dim]. ids: integers or strings [...].
 
-        An id without a row reads the default row; in a table with a vocabulary, its initial value.
-        Raises UserError for ids of another dtype.
+        An id without a row reads the default row; in a table with a vocabulary, its initial value,
+        and zeros beyond that, as an export's tables say. Raises UserError for ids of another dtype.
         """
         wanted = np.asarray(ids)
         if wanted.size and wanted.dtype.kind in "OSU":
@@ -74,9 +79,9 @@ class Table:
                 f"ids of table {self.name!r} must be integers or strings, not {wanted.dtype}"
             )
         flat = np.ascontiguousarray(wanted.reshape(-1).astype(np.int64))
-        rows = self.store.lookup(flat, missing=self.missing)
+        rows = self.store.lookup(flat, missing=self.missing, reads=self.reads)
         if self.vocabulary:
-            rows[(flat < 0) | (flat >= self.vocabulary)] = self.default
+            rows[(flat < 0) | (flat >= self.vocabulary)] = 0
         return rows.reshape(*wanted.shape, self.dim)
 
 

@@ -37,6 +37,7 @@ from shoal.proto.values.routing import SLOTS
 DELTA_FORMAT = "shoal-delta-1"
 MODEL_FORMAT = "shoal-live-model-1"
 HINT_FORMAT = "shoal-live-1"
+VERSION_FORMAT = "shoal-version-1"
 
 Runs = list[Annotated[list[Slot], Field(min_length=2, max_length=2)]]
 """Routing slots, as the first and the last of each run of them, in their order."""
@@ -106,10 +107,10 @@ class LiveModel(TypedDict):
 
 @exact
 class DeltaManifest(TypedDict):
-    """A delta. Deltas are numbered from 1, without gaps.
+    """A delta. Deltas are numbered from 1, without gaps but where some were lost: a base follows.
 
     job: the id of the job that made it. created: seconds since 1970. previous: the checksum of the
-    manifest of the delta before; empty before the first. base: its shares have all rows of all
+    manifest of the delta before; empty if there was none. base: its shares have all rows of all
     slots and all dense values, so it can be understood without any before. newest_base: the number
     of the newest base up to this delta; base_bytes: of its files; bytes_since: of those after it.
     epoch: of the routing table by which the servers divided the slots. records: trained by then.
@@ -183,6 +184,19 @@ class Hint(TypedDict):
     oldest: Positive
 
 
+@exact
+class Version(TypedDict):
+    """A numbered SavedModel: the delta of its number, by the checksum of that one's manifest.
+
+    created: the delta, in seconds since 1970.
+    """
+
+    format: str
+    delta: Positive
+    manifest: Checksum
+    created: Annotated[float, Field(ge=0, lt=1e11)]
+
+
 def checked_delta(content: object) -> DeltaManifest:
     """A delta's manifest. Raises SchemaError."""
     manifest = checked(content, DeltaManifest)
@@ -202,8 +216,10 @@ def checked_delta(content: object) -> DeltaManifest:
         raise SchemaError("shares.owned: not all slots, each once")
     if manifest["base"] != (manifest["newest_base"] == manifest["number"]):
         raise SchemaError("newest_base: not of a base")
-    if bool(manifest["previous"]) != (manifest["number"] > 1):
-        raise SchemaError("previous: of the first delta, or missing")
+    if not (manifest["previous"] or manifest["base"]):
+        raise SchemaError("previous: missing, of a delta that is no base")
+    if manifest["previous"] and manifest["number"] == 1:
+        raise SchemaError("previous: of the first delta")
     return manifest
 
 
@@ -234,6 +250,11 @@ def checked_model(content: object) -> tuple[LiveModelManifest, pb.ModelSpec]:
 def checked_hint(content: object) -> Hint:
     """A folder's hint. Raises SchemaError."""
     return checked(content, Hint)
+
+
+def checked_version(content: object) -> Version:
+    """The label of a numbered SavedModel. Raises SchemaError."""
+    return checked(content, Version)
 
 
 def runs_of(slots: Flags) -> Runs:

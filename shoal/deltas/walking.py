@@ -35,8 +35,6 @@ class Counts:
     gaps: int = 0
     refused: int = 0
     seconds: float = 0.0
-    lookups: int = 0
-    predictions: int = 0
 
 
 class Walk:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -269,6 +269,22 @@ class RemoteStorage(Storage):
             path = f"{target._path}/{name}"
             self._filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
             self._filesystem.cp_file(f"{self._path}/{name}", path)
+
+
+def upload(source: Path, names: Iterable[str], target: Storage) -> None:
+    """Copy files of a local folder into a storage, one after the other; it makes their folders.
+
+    names: relative to the folder, with slashes.
+    """
+    target.make()
+    for path in names:
+        *inner, name = path.split("/")
+        at = target
+        for each in inner:
+            at = at.child(each)
+            at.make()
+        with (source / path).open("rb") as file, at.write(name) as copy:
+            shutil.copyfileobj(file, copy)
 
 
 @contextmanager

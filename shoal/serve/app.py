@@ -3,6 +3,7 @@
     POST /v1/models/NAME:predict      instances or inputs; see rest.py
     GET  /v1/models/NAME              state and version, which is the number of the newest delta
     GET  /v1/models/NAME/metadata     inputs and outputs
+    .../models/NAME/versions/N...     the same three, if N is the number of the newest delta
     GET  /v1/tables                   names, dims and rows of the tables
     POST /v1/tables/NAME:lookup       rows of ids, in JSON or as an Arrow stream
     GET  /healthz, /readyz, /metrics
@@ -78,7 +79,6 @@ class Service:
         texts = [name for name, spec in predictor.inputs.items() if spec.dtype.name == "string"]
         features, by_record = rest.features_of(rest.parsed(body), predictor.inputs, texts)
         outputs = predictor.predict(features)
-        self._follower.counts.predictions += 1
         return _json(rest.predicted(outputs, by_record=by_record))
 
     def model(self, request: Request, _: bytes) -> Response:
@@ -139,6 +139,9 @@ class Service:
 
     def _check_name(self, request: Request) -> None:
         self.check_name(request.path_params.get("name", self._name))
+        number = str(self._follower.number)
+        if (version := request.path_params.get("version", number)) != number:
+            raise StatusError(404, rest.no_version(version, self._name, number))
 
     def check_name(self, name: str) -> None:
         """Raises StatusError if the model has another name."""
@@ -169,6 +172,9 @@ def app_of(service: Service, also: Mapping[str, str] | None = None) -> Starlette
         ("POST", "/v1/models/{name}:predict", service.predict),
         ("GET", "/v1/models/{name}/metadata", service.metadata),
         ("GET", "/v1/models/{name}", service.model),
+        ("POST", "/v1/models/{name}/versions/{version}:predict", service.predict),
+        ("GET", "/v1/models/{name}/versions/{version}/metadata", service.metadata),
+        ("GET", "/v1/models/{name}/versions/{version}", service.model),
         ("GET", "/v1/tables", service.tables),
         ("POST", "/v1/tables/{table:path}:lookup", service.lookup),
         ("GET", "/healthz", service.healthz),

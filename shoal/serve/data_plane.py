@@ -102,9 +102,12 @@ def server_of(rows: Rows, follower: Follower, listener: socket.socket) -> ArrayS
     tables = [*rows.tables.values()]
     stores = [each.store for each in tables]
     answerer = Answerer(methods.PULL.kind, methods.PUSH.kind, BOUNDS)
-    # Ids without a row read the default row, unless the table has a vocabulary.
+    # Ids without a row read as Table.lookup says.
     answerer.serve_model(
-        [(each.store, bool(each.vocabulary), False) for each in tables], Moments(stores)
+        [(each.store, bool(each.vocabulary), False) for each in tables],
+        Moments(stores),
+        bounds=[each.vocabulary for each in tables],
+        reads=[each.reads for each in tables],
     )
     answerer.take_pushes(False)
     answerer.route(EPOCH, None)
@@ -117,10 +120,8 @@ def server_of(rows: Rows, follower: Follower, listener: socket.socket) -> ArrayS
         for position, place in zip(request.tables, request.ids_of, strict=True):
             if position >= len(tables) or place >= len(arrays):
                 raise WireError(pb.BAD_REQUEST, f"there is no table {position}, or no ids {place}")
-            ids = np.ascontiguousarray(arrays[place], np.int64)
-            store = tables[position].store
-            read = store.lookup(ids, missing=tables[position].missing)
-            found.append(values.encoded(read, store.value_dtype))
+            table = tables[position]
+            found.append(values.encoded(table.lookup(arrays[place]), table.store.value_dtype))
         return frames.pieces(pb.PullReply(version=follower.number), found)
 
     handlers = {methods.PULL: WithDirect(answer, answerer, methods.PULL.kind)}

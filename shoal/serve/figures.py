@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.deltas.following import Follower
+from shoal.deltas.rows import Rows
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """Of the durations of requests, in seconds."""
@@ -25,10 +26,7 @@ class _Figures(Collector):
         if follower.number:
             yield _gauge("delta", "Number of the newest delta that is here.", follower.number)
             yield _gauge("age_seconds", "Seconds since it was created.", follower.age)
-            rows = GaugeMetricFamily("shoal_serve_rows", "Rows of a table.", labels=["table"])
-            for name, table in follower.rows.tables.items():
-                rows.add_metric([name], len(table.store))
-            yield rows
+            yield from _by_table(follower.rows)
             yield _gauge("row_bytes", "Bytes of all rows.", follower.rows.memory_bytes())
         for name, about, value in (
             ("deltas", "Deltas that were applied.", counts.deltas),
@@ -36,8 +34,6 @@ class _Figures(Collector):
             ("gaps", "Times that the next delta was lost.", counts.gaps),
             ("refused", "Deltas that were damaged, or of another chain.", counts.refused),
             ("apply_seconds", "Seconds of applying deltas.", counts.seconds),
-            ("lookups", "Ids whose rows were asked for by name of their table.", counts.lookups),
-            ("predictions", "Requests for predictions that were answered.", counts.predictions),
         ):
             yield CounterMetricFamily(f"shoal_serve_{name}", about, value)
 
@@ -60,6 +56,24 @@ class Page:
     def text(self) -> bytes:
         """The page in Prometheus's format of text."""
         return generate_latest(self._registry)
+
+
+def _by_table(rows: Rows) -> Iterator[Metric]:
+    there = GaugeMetricFamily("shoal_serve_rows", "Rows of a table.", labels=["table"])
+    hits, misses = (
+        CounterMetricFamily(
+            f"shoal_serve_{name}",
+            f"Ids with{out} a row that were looked up, for predictions too.",
+            labels=["table"],
+        )
+        for name, out in (("hits", ""), ("misses", "out"))
+    )
+    for name, table in rows.tables.items():
+        there.add_metric([name], len(table.store))
+        ids, missing = table.reads.tolist()
+        hits.add_metric([name], ids - missing)
+        misses.add_metric([name], missing)
+    yield from (there, hits, misses)
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

@@ -117,8 +117,8 @@ class _Model:
         self.service.check_name(spec.name)
         number = self.follower.number
         if spec.version_label or (spec.HasField("version") and spec.version.value != number):
-            asked = spec.version_label or spec.version.value
-            raise StatusError(404, f"there is no version {asked} of {self.name}; there is {number}")
+            asked = spec.version_label or str(spec.version.value)
+            raise StatusError(404, rest.no_version(asked, self.name, str(number)))
         return number
 
     def array(self, name: str, tensor: Any) -> np.ndarray[Any, Any]:
@@ -152,7 +152,6 @@ class _Predictions(_Model, prediction_service_pb2_grpc.PredictionServiceServicer
                     f"output_filter: the model has no output {name!r}{near(name, outputs)}; it has "
                     f"{', '.join(outputs)}"
                 )
-        self.follower.counts.predictions += 1
         answer = predict_pb2.PredictResponse(model_spec=self._spec(number))
         for name in request.output_filter or outputs:
             answer.outputs[name].CopyFrom(self.tf.make_tensor_proto(outputs[name]))

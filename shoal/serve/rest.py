@@ -175,3 +175,9 @@ def _tensor(name: str, spec: Any) -> dict[str, Any]:
 def no_model(name: str, own: str) -> str:
     """The error for another model's name."""
     return f"there is no model {name!r}{near(name, [own])}; there is {own}"
+
+
+def no_version(version: str, name: str, number: str) -> str:
+    """The error for a version that is not served. number: of the one that is; 0: none is."""
+    there = f"there is {number}" if number != "0" else "there is none yet"
+    return f"there is no version {version} of {name}; {there}"

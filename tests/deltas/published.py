@@ -55,7 +55,12 @@ def write_model(root: Storage, spec: pb.ModelSpec, job: str = JOB) -> LiveModel:
         "created": 1e9,
         "spec": text(spec),
         "tables": [
-            {"name": each.name, "dim": each.dim, "default": [0.0] * each.dim, "vocabulary": 0}
+            {
+                "name": each.name,
+                "dim": each.dim,
+                "default": [0.0] * each.dim,
+                "vocabulary": each.vocabulary,
+            }
             for each in spec.tables
         ],
         "saved_model": None,

@@ -141,7 +141,6 @@ def test_an_id_without_a_row_reads_what_the_export_would_have(tmp_path):
     history.publish()
     (delta,) = shoal.deltas.read(tmp_path)
     delta.model["tables"][0]["default"] = [0.25, 0.25]
-    delta.model["tables"][1]["vocabulary"] = 10
     rows = rows_of(delta)
     store = RowStore(3, OptimizerSpec("sgd"), InitializerSpec("uniform"), 5)
     wanted = store.lookup(np.arange(10))

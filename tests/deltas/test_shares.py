@@ -168,5 +168,8 @@ def test_shares_have_each_slot_once(published):
         checked_delta({**manifest, "shares": [{**share, "whole": [[0, 200]]}]})
     with pytest.raises(SchemaError, match="not whole, of a base"):
         checked_delta({**manifest, "shares": [{**share, "whole": []}]})
-    with pytest.raises(SchemaError, match="previous: of the first delta, or missing"):
+    no_base = {"base": False, "newest_base": 1, "number": 2, "previous": ""}
+    with pytest.raises(SchemaError, match="previous: missing, of a delta that is no base"):
+        checked_delta({**manifest, **no_base})
+    with pytest.raises(SchemaError, match="previous: of the first delta"):
         checked_delta({**manifest, "previous": "0" * 32})

@@ -100,6 +100,25 @@ def test_the_objects_of_a_job_on_a_cluster_can_be_made(place, command, tmp_path,
     assert {"Job", "ConfigMap"} <= kinds
 
 
+def check_patches(kustomization):
+    """What the patches of a page replace is there, in the folder of deploy/ that it names."""
+    (folder,) = kustomization["resources"]
+    base = ROOT / folder.removeprefix("../")
+    names = yaml.safe_load((base / "kustomization.yaml").read_text())["resources"]
+    there = {
+        each["kind"]: each
+        for name in names
+        for each in yaml.safe_load_all((base / name).read_text())
+    }
+    for patch in kustomization["patches"]:
+        for change in yaml.safe_load(patch["patch"]):
+            at = there[patch["target"]["kind"]]
+            assert at["metadata"]["name"] == patch["target"]["name"]
+            for part in change["path"].strip("/").split("/"):
+                at = at[int(part) if part.isdecimal() else part]
+            assert isinstance(at, str), change
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_templates_of_pods_are_taken(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -108,6 +127,9 @@ def test_templates_of_pods_are_taken(page, tmp_path, monkeypatch):
             continue
         content = yaml.safe_load(block.text)
         if {"scrape_configs", "online_store"} & content.keys():  # Prometheus's and Feast's own
+            continue
+        if content.get("kind") == "Kustomization":
+            check_patches(content)
             continue
         if "worker" not in content:  # an object for kubectl
             assert {"apiVersion", "kind", "metadata", "spec"} <= content.keys(), block.place

@@ -1,19 +1,25 @@
 """A job that publishes, followed: what followers answer is what its export predicts."""
 
+import contextlib
 import http.client
 import json
 import re
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tensorflow as tf
 
 import shoal
+from shoal.deltas.to_versions import Versions, follow_into
 from shoal.result import JobResult
+from shoal.worker.engines.tensorflow.outputs.versions import save
+from tests.deltas.versions import newest
 from tests.jobs.running import run, until
 
 pytestmark = pytest.mark.job
@@ -88,6 +94,18 @@ def test_followers_predict_as_the_export_and_change_with_the_next_job(fields, tm
         after = follower.predict(FEATURES)
         np.testing.assert_allclose(after, exported(tmp_path, "second"), rtol=1e-5, atol=1e-6)
         assert np.abs(after - before).max() > 1e-3
+    found = of_version(fields["publish"], tmp_path / "models", follower.number)
+    np.testing.assert_allclose(found, after, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found, exported(tmp_path, "second"), rtol=1e-6, atol=1e-6)
+
+
+def of_version(live, folder, number):
+    """What the version of a delta predicts, as TensorFlow Serving chooses and calls it."""
+    with contextlib.closing(Versions(str(folder))) as versions:
+        follow_into(live, versions, partial(save, max_table_mb=512), 1.0, number)
+    given = {name: tf.constant(each) for name, each in FEATURES.items()}
+    model = tf.saved_model.load(str(newest(folder)))
+    return model.signatures["serving_default"](**given)["output"].numpy()
 
 
 def _rests(follower, live):

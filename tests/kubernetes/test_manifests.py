@@ -22,6 +22,14 @@ def test_the_overlays_are_valid(overlay, shoal_namespace):
     assert len(done.splitlines()) == f"\n{made}".count("\nkind:")
 
 
+def test_the_objects_of_a_server_of_predictions_are_valid(namespace):
+    made = kubectl("kustomize", str(ROOT / "deploy" / "serving"))
+    kinds = [line.split()[1] for line in made.splitlines() if line.startswith("kind:")]
+    assert sorted(kinds) == ["Deployment", "Service"]
+    done = kubectl("apply", "--dry-run=server", "-f", "-", text=made, namespace=namespace)
+    assert len(done.splitlines()) == 2
+
+
 def test_the_objects_of_a_job_are_valid(shoal, namespace):
     path = shoal.path / "job.yaml"
     template = str(ROOT / "deploy" / "overlays" / "gke" / "pods.yaml")

@@ -62,7 +62,10 @@ class StoreAgainstDictionary(RuleBasedStateMachine):
 
     @rule(ids=id_arrays(few_ids), missing=st.sampled_from(["initial", "default"]))
     def lookup(self, ids, missing):
-        found = self.table.lookup(ids, missing=missing)
+        reads = np.array([100, 10])
+        found = self.table.lookup(ids, missing=missing, reads=reads)
+        misses = sum(key not in self.rows for key in ids.tolist())
+        assert reads.tolist() == [100 + len(ids), 10 + misses]
         for key, values in zip(ids.tolist(), found, strict=True):
             if key in self.rows:
                 assert (values == self.rows[key][0]).all()

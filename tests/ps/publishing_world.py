@@ -53,6 +53,7 @@ class PublishingWorld(World):
         self.mover = SlotMover(self.calls, threading.Event())
         self.moves = 0
         self.publisher = DeltaPublisher(self.config, self.calls)
+        self.newest = 0  # by the journal
 
     def _sink(self, index):
         return FileSink(self.folder / f"log-{index}", index, self.incarnations[index], sync=False)
@@ -144,7 +145,8 @@ class PublishingWorld(World):
         """Publish; True if that was done."""
         for _ in range(tries):
             try:
-                self.publisher.publish(self.places(), Position(self.routing, 0))
+                position = Position(self.routing, 0, self.newest)
+                self.newest = self.publisher.publish(self.places(), position).number
             except (PublishError, RuntimeError):  # the latter of a server that has died
                 continue
             except DiedError:

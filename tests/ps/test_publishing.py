@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import random
+import shutil
 
 import numpy as np
 import pytest
 
-from shoal.deltas import chain
+from shoal.deltas import chain, walking
+from shoal.deltas.errors import DeltaError
+from shoal.deltas.following import Follower
 from shoal.master.calls import publish
 from shoal.master.calls.publish import PublishError
 from shoal.proto import faults, methods
@@ -260,6 +264,49 @@ def test_bases_come_as_deltas_grow_and_old_ones_go(world, monkeypatch):
     reader = Reader(world.live)
     reader.catch_up()
     world.assert_follows(reader)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_new_master_uses_no_number_of_a_lost_delta_again(world, left, monkeypatch):
+    """The storage loses all but the first deltas, and the master dies."""
+    monkeypatch.setattr(walking, "GAP_SECONDS", 0.0)
+    world.push()
+    assert world.publishes()
+    late = Follower(world.publish)
+    late.step()
+    for _ in range(2):
+        world.push()
+        assert world.publishes()
+    ahead, reader = Follower(world.publish), Reader(world.live)
+    while ahead.number < 3:
+        ahead.step()
+    reader.catch_up()
+    for number in range(left + 1, 4):
+        shutil.rmtree(world.folder / "live" / chain.delta_name(number))
+    world.new_master()
+    world.push()
+    assert world.publishes()  # the last one of the job
+    made = chain.newest(world.live)
+    assert (made.number, made.manifest["base"]) == (4, True)
+    assert (made.manifest["previous"] == "") is (left == 0)
+    assert chain.numbers(world.live) == [*range(1, left + 1), 4]
+    for each in (ahead, late, Follower(world.publish)):
+        for _ in range(10):
+            with contextlib.suppress(DeltaError):
+                each.step()
+        assert each.checksum == made.checksum
+        ids = IDS.copy()
+        reader.catch_up()
+        world.assert_follows(reader)
+        found = each.lookup("items", ids)
+        rows = reader.rows[0]
+        for row, key in zip(found, ids.tolist(), strict=True):
+            if key in rows:
+                assert row.tobytes() == rows[key]
+    world.push()
+    assert world.publishes()
+    assert ahead.step()
+    assert (ahead.number, ahead.checksum) == (5, chain.newest(world.live).checksum)
 
 
 def test_what_a_slow_follower_may_read_stays(world):

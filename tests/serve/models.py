@@ -79,10 +79,15 @@ def save_example(name, inputs):
 
 
 class Predicting(History):
-    """A history whose model predicts. saved: writes its SavedModel. fed: that takes vectors."""
+    """A history whose model predicts.
 
-    def __init__(self, folder, seed=0, saved=save, fed=True):
-        super().__init__(folder, seed)
+    vocabulary: of table b; 0: it takes any id. saved: writes its SavedModel. fed: that takes
+    vectors.
+    """
+
+    def __init__(self, folder, seed=0, vocabulary=0, saved=save, fed=True, **options):
+        super().__init__(folder, seed, **options)
+        self.spec.tables[1].vocabulary = vocabulary
         name = chain.model_name("0123456789abcdef")
         storage = self.root.child(name)
         place = storage.local_path("saved_model")
@@ -99,7 +104,7 @@ class Predicting(History):
                     "name": each.name,
                     "dim": each.dim,
                     "default": [0.0] * each.dim,
-                    "vocabulary": 0,
+                    "vocabulary": each.vocabulary,
                 }
                 | ({"ids": f"{each.name}_ids", "vectors": f"{each.name}_vectors"} if fed else {})
                 for each in self.spec.tables

@@ -108,6 +108,19 @@ def test_the_metadata_is_that_of_tensorflow_serving(client):
     assert client.get("/v1/models") == (200, {"models": ["clicks"]})
 
 
+def test_the_version_that_is_served_has_paths_of_its_own(client):
+    path = "/v1/models/clicks/versions/"
+    _, answer = client.post(PREDICT, {"inputs": COLUMNS})
+    assert client.post(f"{path}1:predict", {"inputs": COLUMNS}) == (200, answer)
+    assert client.get(f"{path}1") == client.get("/v1/models/clicks")
+    assert client.get(f"{path}1/metadata") == client.get("/v1/models/clicks/metadata")
+    wrong = (404, {"error": "there is no version 2 of clicks; there is 1"})
+    assert client.post(f"{path}2:predict", {"inputs": COLUMNS}) == wrong
+    assert client.get(f"{path}2") == client.get(f"{path}2/metadata") == wrong
+    assert client.get(f"{path}01")[0] == client.get(f"{path}latest")[0] == 404
+    assert client.get("/v1/models/click/versions/1")[0] == 404
+
+
 @pytest.mark.parametrize("path", ["/v1/models/click", "/v1/models/click/metadata", "/nowhere"])
 def test_what_is_not_there_is_404(client, path):
     status, answer = client.get(path)
@@ -172,8 +185,9 @@ def test_it_is_ready_once_it_has_caught_up_and_while_it_is_new(serving, history)
     status, answer = client.post(PREDICT, {"inputs": COLUMNS})
     assert status == 503, answer
     assert client.get("/v1/models/clicks")[1]["ready"] is False
+    assert "there is none yet" in client.get("/v1/models/clicks/versions/1")[1]["error"]
 
-    client.follower.begin()
+    client.follower.step()
     assert client.get("/readyz")[1] == {"error": "delta 1 is here, newer ones are being read"}
     client.follower.start()
     until_ready(client, 503)  # of 2001
@@ -189,7 +203,8 @@ def until_ready(client, status):
         time.sleep(0.01)
 
 
-def test_metrics_tell_of_the_model_and_of_requests(client):
+def test_metrics_tell_of_the_model_and_of_requests(client, history):
+    hits = sum(each in history.rows[0] for each in [*COLUMNS["user"], 1, 2, 3])
     client.post(PREDICT, {"inputs": COLUMNS})
     client.post("/v1/tables/a:lookup", {"ids": [1, 2, 3]})
     client.post(PREDICT, {})
@@ -199,8 +214,8 @@ def test_metrics_tell_of_the_model_and_of_requests(client):
     for line in (
         "shoal_serve_delta 1.0",
         'shoal_serve_rows{table="a"} 10.0',
-        "shoal_serve_lookups_total 3.0",
-        "shoal_serve_predictions_total 1.0",
+        f'shoal_serve_hits_total{{table="a"}} {hits}.0',
+        f'shoal_serve_misses_total{{table="a"}} {6 - hits}.0',
         "shoal_serve_deltas_total 1.0",
         'shoal_serve_request_seconds_count{call="predict",status="200"} 1.0',
         'shoal_serve_request_seconds_count{call="predict",status="400"} 1.0',
@@ -211,14 +226,14 @@ def test_metrics_tell_of_the_model_and_of_requests(client):
 
 def test_the_paths_of_vertex_lead_to_the_same_calls(serving, history):
     client = serving(history.root.location, also={"predict": "/ask", "readyz": "/well"})
-    client.follower.begin()
+    client.follower.step()
     assert client.post("/ask", {"inputs": COLUMNS})[0] == 200
     assert client.get("/well")[0] == 503
 
 
 def test_without_predictions_rows_are_answered(serving, history):
     client = serving(history.root.location, tables=["b"])
-    client.follower.begin()
+    client.follower.step()
     status, answer = client.post(PREDICT, {"inputs": COLUMNS})
     assert status == 400
     assert "cannot predict here, as only these tables are kept: b" in answer["error"]

@@ -6,6 +6,7 @@ import pytest
 import shoal
 from shoal.serve.data_plane import DIRECT_IDS, DataPlane, Lookups, listening
 from tests.deltas.history import IDS, History
+from tests.deltas.published import write_model
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,40 @@ def test_large_requests_of_other_clients_are_answered_too(plane, monkeypatch):
     lookups.close()
 
 
+def test_ids_beyond_a_vocabulary_and_without_a_row_read_alike_everywhere(
+    tmp_path, serving, monkeypatch
+):
+    """By name in this process, over HTTP, and over the data plane by C and by Python."""
+    history = History(tmp_path / "live", dtype="float16")
+    history.spec.tables[1].vocabulary = 50
+    history.model = write_model(history.root, history.spec)
+    history.push(40)
+    history.publish()
+    listener = listening("127.0.0.1", 0)
+    client = serving(history.root.location, plane=listener.getsockname()[1], predict=False)
+    plane = DataPlane(client.follower, listener)
+    client.follower.start()
+    plane.start()
+    assert client.follower.wait(1, 60)
+    ids = np.arange(-3, IDS)
+    rows = client.follower.lookup("b", ids)
+    beyond = (ids < 0) | (ids >= 50)
+    assert not rows[beyond].any()
+    assert rows[~beyond].any(1).all()  # those without a row have their initial values
+    _, answer = client.post("/v1/tables/b:lookup", {"ids": ids.tolist()})
+    assert np.array_equal(np.float32(answer["rows"]), rows)
+    lookups = Lookups(f"http://127.0.0.1:{client.port}")
+    assert np.array_equal(lookups.lookup("b", ids), rows)
+    monkeypatch.setattr("shoal.serve.data_plane.DIRECT_IDS", 1 << 20)
+    many = np.tile(ids, 400)
+    assert np.array_equal(lookups.lookup("b", many), np.tile(rows, (400, 1)))
+    lookups.close()
+    plane.close()
+    misses = sum(int(each) not in history.rows[1] for each in ids)
+    reads = client.follower.rows.table("b").reads.tolist()
+    assert reads == [403 * ids.size, 403 * misses]
+
+
 def test_another_model_takes_the_place_of_the_old_one(plane):
     history, client, url = plane
     lookups = Lookups(url)
@@ -82,6 +117,6 @@ def test_what_cannot_be_asked_is_told(plane, serving):
         lookups.lookup("c", [1])
     lookups.close()
     other = serving(history.root.location)
-    other.follower.begin()
+    other.follower.step()
     with pytest.raises(shoal.Error, match="has no port for rows: start it with --rows PORT"):
         Lookups(f"http://127.0.0.1:{other.port}")

@@ -20,7 +20,7 @@ def example(serving, tmp_path):
         made = Predicting(tmp_path / "live", saved=save_example(name, inputs), fed=False)
         made.publish()
         client = serving(made.root.location)
-        client.follower.begin()
+        client.follower.step()
         return lambda body: client.post(ADDRESS, body)
 
     return serve

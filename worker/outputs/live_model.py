@@ -20,7 +20,7 @@ from shoal.config.job import JobConfig
 from shoal.deltas import chain
 from shoal.deltas.schema import MODEL_FORMAT, LiveTable
 from shoal.errors import StorageError, UserCodeError, UserError
-from shoal.files.storage import LocalStorage, Storage, open_storage
+from shoal.files.storage import LocalStorage, open_storage, upload
 from shoal.worker.engines import chosen_engine, engine_name
 from shoal.worker.model.model import ServedModel
 from shoal.worker.outputs.export_tables import ExportedTable
@@ -42,10 +42,10 @@ def write_live_model(model: ServedModel, config: JobConfig) -> list[str]:
             root = open_storage(config.publish)
             root.make()
             folder = root.child(chain.model_name(config.job_id))
-            _copy(made, folder)
             local = LocalStorage(made)
             paths = sorted(path for path in made.rglob("*") if path.is_file())
             names = [path.relative_to(made).as_posix() for path in paths]
+            upload(made, names, folder)
             content: dict[str, Any] = {
                 "format": MODEL_FORMAT,
                 "job": config.job_id,
@@ -101,17 +101,3 @@ def _tables(model: ServedModel, signature: dict[str, dict[str, str]]) -> list[Li
             table["ids"], table["vectors"] = inputs["ids"], inputs["vectors"]
         found.append(table)
     return found
-
-
-def _copy(made: Path, folder: Storage) -> None:
-    """Copy a folder's files into a storage."""
-    folder.make()
-    for path in sorted(made.rglob("*")):
-        if path.is_file():
-            *inner, name = path.relative_to(made).parts
-            at = folder
-            for each in inner:
-                at = at.child(each)
-                at.make()
-            with path.open("rb") as source, at.write(name) as target:
-                shutil.copyfileobj(source, target)

@@ -19,6 +19,7 @@ from shoal.master.job.events import (
     MoveCommitted,
     MoveEnded,
     MoveFailed,
+    Published,
 )
 from shoal.master.job.moves.moves import Moving
 from shoal.master.job.view.waiting import waits_for
@@ -158,3 +159,19 @@ def test_a_server_whose_memory_did_not_do_is_told_again_that_a_move_is_over(capl
     assert errors == []
     told = [each for each in caplog.records if each.levelname == "WARNING"]
     assert len(told) == 1
+
+
+def test_a_delta_is_numbered_after_the_newest_of_the_journal():
+    world = World()
+    work = ServerWork(SharedJob(world.job, clock=lambda: 2.0), threading.Event())
+    seen = []
+
+    def publish(places, position):
+        seen.append(position.newest)
+        return Published(7, base=True, bytes=1, seconds=0.0)
+
+    work._publisher = SimpleNamespace(publish=publish)
+    for _ in range(2):
+        work._publish(None)
+    assert seen == [0, 7]
+    work.close()

@@ -33,7 +33,7 @@ from shoal.worker.model.refusals import Refusals
 from shoal.worker.outputs.export_tables import ExportedTable
 
 
-class _StaticLookup:
+class StaticLookup:
     """Embedding lookups in variables of the graph.
 
     ids: of each table, ascending. rows: that of ids[i] is rows[i + 1], and rows[0] the
@@ -62,19 +62,24 @@ class _StaticLookup:
         return [each for part in (self.ids, self.rows, self.scales) for each in part.values()]
 
     def __call__(self, layer: Embedding, ids: Any) -> tf.Tensor:
-        positions = integer_ids(Refusals(), layer, ids)
-        if layer.table in self.ids:
-            known = self.ids[layer.table]
-            flat = tf.reshape(positions, [-1])
+        """The rows of a layer's ids, in the dtype in which it computes."""
+        ids = integer_ids(Refusals(), layer, ids)
+        return tf.cast(self.of(layer.table, ids), layer.compute_dtype)
+
+    def of(self, table: str, ids: Any) -> tf.Tensor:
+        """The rows of ids of a table, [..., dim], in their form; int8 ones as float32."""
+        positions = ids
+        if table in self.ids:
+            known = self.ids[table]
+            flat = tf.reshape(ids, [-1])
             found = tf.searchsorted(known, flat, out_type=tf.int64)
             found = tf.minimum(found, tf.shape(known, tf.int64)[0] - 1)
             row = tf.where(tf.gather(known, found) == flat, found + 1, 0)
-            positions = tf.reshape(row, tf.shape(positions))
-        found = tf.gather(self.rows[layer.table], positions)
-        if layer.table in self.scales:
-            scales = tf.gather(self.scales[layer.table], positions)
-            found = tf.cast(found, tf.float32) * scales[..., None]
-        return tf.cast(found, layer.compute_dtype)
+            positions = tf.reshape(row, tf.shape(ids))
+        rows = tf.gather(self.rows[table], positions)
+        if table in self.scales:
+            rows = tf.cast(rows, tf.float32) * tf.gather(self.scales[table], positions)[..., None]
+        return rows
 
 
 class _GivenLookup:
@@ -83,7 +88,7 @@ class _GivenLookup:
     vectors: of each external table float32 [ids, dim], those of all its calls in order.
     """
 
-    def __init__(self, inner: _StaticLookup, vectors: Mapping[str, tf.Tensor]) -> None:
+    def __init__(self, inner: StaticLookup, vectors: Mapping[str, tf.Tensor]) -> None:
         self._inner = inner
         self._left = dict(vectors)
 
@@ -100,7 +105,7 @@ class _GivenLookup:
 
 
 @contextmanager
-def _errors_of_disks() -> Iterator[None]:
+def errors_of_disks() -> Iterator[None]:
     """Raise an OSError where a disk fails in the body.
 
     TensorFlow raises its own errors then, with the system's words in their text.
@@ -114,7 +119,7 @@ def _errors_of_disks() -> Iterator[None]:
         raise
 
 
-@_errors_of_disks()
+@errors_of_disks()
 def save(
     model: ServedModel, tables: Mapping[str, ExportedTable], folder: Path
 ) -> dict[str, dict[str, str]]:
@@ -124,7 +129,7 @@ def save(
     signature `ids`, and its vectors among the inputs of `serving_default`.
     """
     inside = {name: table for name, table in tables.items() if not table.external}
-    lookup = _StaticLookup(inside, [n for n, table in model.tables.items() if table.vocabulary])
+    lookup = StaticLookup(inside, [n for n, table in model.tables.items() if table.vocabulary])
     module = tf.Module()
     # What the graph uses must hang on the module to be saved with it: the variables, not
     # the Keras model, which would trace each layer by itself, outside `lookup`.
@@ -153,7 +158,7 @@ def save(
         )
 
     arguments = {each["vectors"]: specs[name] for name, each in names.items()}
-    traced = {"serving_default": _Signature(serving, inputs.specs | arguments)}
+    traced = {"serving_default": Signature(serving, inputs.specs | arguments)}
     if names:
 
         def ids(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +171,7 @@ def save(
                 for name, each in names.items()
             }
 
-        traced["ids"] = _Signature(ids, inputs.specs)
+        traced["ids"] = Signature(ids, inputs.specs)
     else:
         module.serve = tf.function(
             lambda features: serve(features, {}),
@@ -255,7 +260,7 @@ def _external_names(
     return names
 
 
-class _Signature:
+class Signature:
     """A traced function of named tensors, as a signature.
 
     arguments: argument of `function` -> name.

@@ -113,7 +113,7 @@ def test_vectors_are_given_beside_nested_features(served, exports):
 @settings(max_examples=5, deadline=None)
 @given(NAMES.filter(lambda names: names and all("\0" not in each for each in names)))
 def test_any_names_can_be_saved(tmp_path_factory, names):
-    from shoal.worker.engines.tensorflow.outputs.saved_model import _Signature
+    from shoal.worker.engines.tensorflow.outputs.saved_model import Signature
     from shoal.worker.engines.tensorflow.outputs.signature_names import rename
 
     specs = {name: tf.TensorSpec([None], tf.float32) for name in names}
@@ -121,7 +121,7 @@ def test_any_names_can_be_saved(tmp_path_factory, names):
     def body(named):
         return {"sum": tf.add_n([named[name] * 10.0**i for i, name in enumerate(names)])}
 
-    signature = _Signature(body, specs)
+    signature = Signature(body, specs)
     folder = tmp_path_factory.mktemp("names")
     tf.saved_model.save(tf.Module(), str(folder), signatures={"s": signature.function})
     rename(folder, {"s": signature.arguments})
