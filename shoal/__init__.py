@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shoal.api import evaluate, predict, train
     from shoal.api.checks import check
     from shoal.api.found import attach, compare, jobs, resume
+    from shoal.api.importance import importance
     from shoal.api.jobs import Job
     from shoal.deltas.following import follow
     from shoal.errors import Error, StorageError, UserCodeError, UserError
@@ -37,6 +38,7 @@ __all__ = [
     "deltas",
     "evaluate",
     "follow",
+    "importance",
     "jobs",
     "layers",
     "metrics",
@@ -63,6 +65,7 @@ _HOMES = {
     "compare": "shoal.api.found",
     "evaluate": "shoal.api",
     "follow": "shoal.deltas.following",
+    "importance": "shoal.api.importance",
     "jobs": "shoal.api.found",
     "predict": "shoal.api",
     "resume": "shoal.api.found",

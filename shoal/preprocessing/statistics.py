@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal.base.words import near
+from shoal.data.samples.sketches import boundaries_of
 
 FORMAT = "shoal-statistics-1"
 
@@ -80,9 +79,7 @@ class ColumnStatistics:
         """
         if bins < 2:
             raise ValueError(f"bins must be at least 2, not {bins}")
-        quantiles = np.asarray(self._get("quantiles"), np.float64)
-        places = np.arange(1, bins) * (quantiles.size - 1) / bins
-        return [float(each) for each in np.unique(quantiles[np.rint(places).astype(int)])]
+        return boundaries_of(self._get("quantiles"), bins)
 
     def vocabulary(self, limit: int | None = None, min_count: int = 1) -> list[Any]:
         """The most frequent values, text or integers, most frequent first.

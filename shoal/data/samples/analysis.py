@@ -211,7 +211,7 @@ def analyze(
     for source in sources:
         for start in range(0, source.records, CHUNK_ROWS):
             end = min(start + CHUNK_ROWS, source.records)
-            for chunk in _arrow(reader.read(source.name, start, end), source.name):
+            for chunk in arrow_columns(reader.read(source.name, start, end), source.name):
                 for name, column in seen.items():
                     column.add(chunk[name])
             records += end - start
@@ -231,7 +231,7 @@ def save_statistics(path: str | os.PathLike[str], statistics: Mapping[str, Any])
     write_json(Path(path), statistics, allow_nan=True)
 
 
-def _arrow(chunks: Iterator[Any], source: str) -> Iterator[Mapping[str, Any]]:
+def arrow_columns(chunks: Iterator[Any], source: str) -> Iterator[Mapping[str, Any]]:
     """Chunks as columns of Arrow; those of a reader of the user's are converted."""
     for chunk in chunks:
         if isinstance(chunk, pa.RecordBatch | pa.Table):

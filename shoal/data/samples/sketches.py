@@ -6,7 +6,7 @@ little was seen, says so, and has an error that is known otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -151,3 +151,14 @@ def mixed(values: UInt64) -> UInt64:
         x = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def boundaries_of(quantiles: Sequence[float], bins: int) -> list[float]:
+    """Boundaries of bins of about as many values each, ascending: bins - 1 at most.
+
+    quantiles: of ranks in equal steps from 0 to 1. bins: two at least. There are fewer boundaries
+    where one value makes up more than a bin.
+    """
+    values = np.asarray(quantiles, np.float64)
+    places = np.arange(1, bins) * (values.size - 1) / bins
+    return [float(each) for each in np.unique(values[np.rint(places).astype(int)])]
