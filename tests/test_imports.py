@@ -41,6 +41,7 @@ COMMANDS = {
     "status --help": (0, "Usage: shoal", COMMAND),
     "checkpoint --help": (0, "Usage: shoal", COMMAND),
     "analyze --help": (0, "Usage: shoal", COMMAND),
+    "sql --help": (0, "Usage: shoal", COMMAND),
     "jobs": (0, "over", REPORT),
     "status over": (0, "succeeded", REPORT),
     "logs over": (0, "all is over", REPORT),

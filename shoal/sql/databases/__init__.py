@@ -1,0 +1,1 @@
+"""Where SELECTs run, and what becomes of the types of their columns."""

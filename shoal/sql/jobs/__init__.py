@@ -1,0 +1,1 @@
+"""Statements as jobs, and the models that these make."""
