@@ -31,6 +31,7 @@ from shoal.cli.data_flags import (
 from shoal.cli.following import DASHBOARD, EVENTS, Watching, follow
 from shoal.cli.live.follow import follow as follow_published
 from shoal.cli.live.serve import serve
+from shoal.cli.live.sql import sql
 from shoal.cli.migrate import migrate
 from shoal.cli.plan import plan
 from shoal.client.show.plain import echo
@@ -336,5 +337,6 @@ main.add_command(analyze)
 checkpoint.add_command(migrate)
 main.add_command(checkpoint)
 main.add_command(plan)
+main.add_command(sql)
 main.add_command(follow_published)
 main.add_command(serve)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 README = "README.md"
 GUIDE = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "guide").glob("*.md"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAME = re.compile(r"`(\w+\.(?:py|yaml))`")
+NAME = re.compile(r"`(\w+\.(?:py|sql|yaml))`")
 
 with_pages = pytest.mark.skipif(
     # tox tests the wheel, beside which there are no pages.
@@ -69,7 +69,7 @@ def blocks(page: str) -> list[Block]:
         names = NAME.findall(paragraph) if paragraph.endswith(":") else []
         language, body = match.groups()
         line = text.count("\n", 0, match.start()) + 1
-        named = names[-1] if names and language in ("python", "yaml") else ""
+        named = names[-1] if names and language in ("python", "sql", "yaml") else ""
         found.append(Block(page, line, language, body, named))
         end = match.end()
     return found

@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.job, with_pages]
 
 GATED = ROOT / "docs/guide/every-day.md"
 PAGES = [README, *GUIDE]
-JOBS = ("train", "evaluate", "predict")
+JOBS = ("train", "evaluate", "predict", "sql")
 
 WITHOUT_SHOAL = """
 import runpy, sys
@@ -210,10 +210,25 @@ def write_ratings(path, records, seed):
     pq.write_table(pa.table(columns), path, row_group_size=1000)
 
 
+def write_people(folder):
+    """People in the form of shoal.model_zoo.census: who is rich by age and occupation."""
+    draw = random.Random(3)
+    folder.mkdir()
+    for name, records in (("train", 4000), ("validation", 500)):
+        rows = ["age,education,occupation,hours_per_week,income"]
+        for _ in range(records):
+            age, hours = draw.randrange(18, 80), draw.randrange(10, 60)
+            school, job = draw.choice(["HS-grad", "Masters"]), draw.choice(["Sales", "Exec", "?"])
+            income = int((job == "Exec") + (school == "Masters") + (age > 45) >= 2)
+            rows.append(f"{age},{school},{job},{hours},{income}")
+        (folder / f"{name}.csv").write_text("\n".join([*rows, ""]))
+
+
 def test_the_readmes_model_is_trained_by_its_command_and_from_python(tmp_path):
     (tmp_path / "ratings").mkdir()
     write_ratings(tmp_path / "ratings" / "train.parquet", 8000, 1)
     write_ratings(tmp_path / "ratings" / "validation.parquet", 1000, 2)
+    write_people(tmp_path / "census")
     with working_in(tmp_path):
         printed = run(README, tmp_path)
     told = dict(re.findall(r"^  (\S+(?: \S+)*)  +(.+)$", one(printed, "--output trained"), re.M))
@@ -223,6 +238,9 @@ def test_the_readmes_model_is_trained_by_its_command_and_from_python(tmp_path):
     assert float(told["auc"]) > 0.8
     assert (tmp_path / "trained" / "model.keras").exists()
     assert one(printed, README).splitlines()[-1].startswith("succeeded 0.")
+    people, share = re.search(r"│ +(\d+) │ +(\S+) │", one(printed, "shoal sql")).groups()
+    assert int(people) == 500
+    assert 0.1 < float(share) < 0.9
 
 
 def test_the_first_job_runs_from_its_data_to_its_served_model(first_job):
@@ -237,11 +255,16 @@ def test_the_page_of_python(tmp_path):
     with working_in(tmp_path):
         printed = run("docs/guide/python.md", tmp_path)
         assert Path("metrics.png").read_bytes().startswith(b"\x89PNG")
-    *answers, told = one(printed, "python.md").splitlines()[-3:]
+    trained, importance = (text for place, text in printed.items() if "python.md" in place)
+    *answers, told = trained.splitlines()[-3:]
     # Both users rate the item as the sum of the numbers says.
     assert [round(float(line.strip("[ ]"))) for line in answers] == [0, 1]
     assert told.startswith("succeeded (2, 8) ")
     assert float(told.split()[-1]) > 0.9
+    assert importance.splitlines()[0].split() == ["column", "metric", "drop", "stddev"]
+    *last, drop, stddev = importance.splitlines()[-1].split()
+    assert last == ["2", "weekday", "auc"]
+    assert float(drop) == float(stddev) == 0
 
 
 def test_a_typing_error_is_shown_as_the_first_page_shows_it(here):
@@ -387,6 +410,17 @@ def test_the_page_of_jax(here):
     assert "Export: keras\n" in checked
     assert re.search(r"^  state +succeeded$", one(printed, "shoal train"), re.MULTILINE)
     assert (here / "for_serving" / "saved_model").is_dir()
+
+
+def test_the_page_of_sql(here):
+    write_people(here / "census")
+    Path("shop.db").unlink(missing_ok=True)
+    printed = run("docs/guide/sql.md", here)
+    shown = printed["shoal sql earns.sql"]
+    assert "this trains: TO TRAIN DNNClassifier" in shown
+    assert re.search(r"│ auc +│ +0\.[6-9]", shown)
+    assert re.search(r"│ occupation +│ auc ", shown)
+    assert "def feed_batch" in one(printed, "--dry-run")
 
 
 def test_the_page_of_running(here):

@@ -73,7 +73,7 @@ class Executed:
 
 def test_the_pages_show_notebooks_without_outputs():
     names = [path.stem for path in NOTEBOOKS.glob("*.ipynb")]
-    assert sorted(names) == ["a-day", "first-model", "movielens", "pytorch", "two-towers"]
+    assert sorted(names) == ["a-day", "first-model", "movielens", "pytorch", "sql", "two-towers"]
     for name in names:
         for cell in code_of(read(name)):
             assert (cell["outputs"], cell["execution_count"]) == ([], None), name
@@ -135,6 +135,24 @@ def test_a_module_of_pytorch_is_trained_and_used_without_shoal(tmp_path):
     values = run.data("state_dict()")["text/plain"]
     assert "'users.weight': (31, 8)" in values
     assert "'items.ids': (30,)" in values
+
+
+def test_a_model_is_trained_and_asked_by_sql(tmp_path):
+    run = Executed("sql", tmp_path)
+    assert run.data("GROUP BY ALL")["text/html"].count("<tr>") == 4
+    (trained,) = run.outputs("TO TRAIN")
+    told = "".join("".join(each.get("text", "")) for each in trained)
+    assert "model buyers is trained" in told
+    assert "LABEL buys INTO buyers;" in told
+    (accuracy,) = re.findall(r"^0 +(\S+)$", run.data("TO PREDICT")["text/plain"], re.MULTILINE)
+    assert float(accuracy) > 0.8
+    # The most important first: the number that tells nothing is the last.
+    shown = run.data("FROM shares")["text/plain"]
+    columns = re.findall(r"^\d +(\w+)", shown, re.MULTILINE)
+    assert sorted(columns[:2]) == ["age", "place"]
+    assert columns[2] == "noise"
+    (module,) = run.outputs("model.py")
+    compile("".join(module[0]["text"]), "model.py", "exec")
 
 
 def test_movielens_is_trained_beside_its_notebook(tmp_path, movielens):
