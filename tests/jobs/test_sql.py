@@ -2,15 +2,19 @@
 
 import random
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
+from shoal.client.found.processes import job_processes, kill_job, process_of
 from shoal.sql.databases.database import opened
 from shoal.sql.errors import START, SqlError
 from shoal.sql.jobs.registry import Registry
 from shoal.sql.jobs.run import Session
 from shoal.sql.terms import Name
 from tests.jobs.running import ZOO
+from tests.waiting import until
 
 pytestmark = pytest.mark.job
 
@@ -74,3 +78,32 @@ def test_a_jobs_own_failure_is_the_statements(shop, tmp_path):
         session.run(text, print)
     assert raised.value.place.line == 2
     assert registry.names() == []
+
+
+def test_a_command_and_a_job_that_are_killed_leave_the_old_model(shop, tmp_path):
+    models, registry = tmp_path / "models", Registry(tmp_path / "models")
+
+    def command(epochs):
+        text = (
+            f"SELECT * FROM clicks TO TRAIN small.custom_model WITH {ZOO_GIVEN}, "
+            f"train.epoch={epochs}, shoal.servers=1 LABEL label INTO clicks"
+        )
+        (tmp_path / "train.sql").write_text(text)
+        line = [sys.executable, "-m", "shoal", "sql", str(tmp_path / "train.sql")]
+        line += ["--database", f"sqlite:///{shop}", "--models", str(models)]
+        return subprocess.Popen(line, stdout=subprocess.DEVNULL)
+
+    with command(1) as process:
+        assert process.wait(300) == 0
+    old = registry.find(Name("clicks", START))
+    config = models / ".clicks.2" / "job" / "job.json"
+    with command(10**6) as process:
+        until("a worker", lambda: config.exists() and process_of(config, "worker"))
+        process.kill()
+    assert job_processes(config)
+    kill_job(config)
+    assert registry.find(Name("clicks", START)) == old
+    with command(2) as process:
+        assert process.wait(300) == 0
+    assert registry.find(Name("clicks", START))[0].attributes["train.epoch"] == 2
+    assert len([*models.glob(".clicks.[0-9]*")]) == 1
