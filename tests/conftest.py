@@ -1,5 +1,6 @@
 """Fixtures for tests that need parameter servers: real ones, over real gRPC."""
 
+import gc
 import os
 import shutil
 import signal
@@ -84,6 +85,11 @@ def pytest_collection_modifyitems(items):
     """
     jobs = Counter(item.path for item in items if item.get_closest_marker("job"))
     items.sort(key=lambda item: -jobs[item.path])
+
+
+def pytest_collection_finish():
+    """Leave the tests and their modules, which stay, out of the searches for cycles of objects."""
+    gc.freeze()
 
 
 @pytest.fixture

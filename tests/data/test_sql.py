@@ -179,5 +179,5 @@ def test_a_missing_file_or_driver_is_told_without_the_password(tmp_path):
     with pytest.raises(UserError, match=r"--training-data: there is no file .*none\.db"):
         open_reader(f"sqlite:///{tmp_path}/none.db#clicks", FLAG)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UserError, match=r"postgresql://\*\*\*@host/db#clicks: install its driver"):
-        open_reader("postgresql://me:word@host/db#clicks", FLAG)
+    with pytest.raises(UserError, match=r"oracle://\*\*\*@host/db#clicks: install its driver"):
+        open_reader("oracle://me:word@host/db#clicks", FLAG)

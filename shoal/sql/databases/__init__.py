@@ -1,1 +1,1 @@
-"""Where SELECTs run, and what becomes of the types of their columns."""
+"""Databases, in which SELECTs run, and the types that their columns get."""

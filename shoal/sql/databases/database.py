@@ -91,7 +91,7 @@ class DatabaseEngine(Engine):
             yield batch
 
     def _declared(self, connection: Any, select: Sql) -> dict[str, str]:
-        """What the columns of a SELECT are declared with: SQLite has dates as text."""
+        """The declared types of a SELECT's columns, by name: SQLite has dates as text."""
         if self._name != "sqlite" or not is_query(select.text, "sqlite"):
             return {}
         run = connection.exec_driver_sql

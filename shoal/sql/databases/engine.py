@@ -1,4 +1,4 @@
-"""Where the SELECT runs: DuckDB in this process, or elsewhere (database.py).
+"""Engines, which run SELECTs: DuckDB in this process, or a database elsewhere (database.py).
 
 A SELECT's result goes to a Parquet file in pieces, so that it may be larger than the memory. Tables
 of predictions are written in pieces, too, and are there whole or not at all.
@@ -61,7 +61,7 @@ Rows = Iterator[pa.RecordBatch]
 
 
 class Answer:
-    """What a statement answers. It is found when it is asked for: a part of it may be enough.
+    """The rows of a statement, found when they are asked for: a part of them may be enough.
 
     Its methods raise SqlError.
     """

@@ -1,4 +1,4 @@
-"""What WITH says, divided: flags of the job, what concerns the statement, and the model's own."""
+"""The attributes of WITH, divided: flags of the job, the statement's own, and the model's own."""
 
 from __future__ import annotations
 

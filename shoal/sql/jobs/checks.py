@@ -1,4 +1,4 @@
-"""What a statement is held against before its job, and how the failure of a job is told."""
+"""Checks of a statement before its job, and the error of a job that failed."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FORMAT = "shoal-sql-model-1"
 
 @dataclass(frozen=True)
 class Model:
-    """What is kept of a model, in model.json.
+    """The record of a model, in model.json.
 
     algorithm: as the statement names it, or as shoal chose it. module: whether that is a user's.
     arguments: of the functions of the Python API, to predict with it. label: "" where the
