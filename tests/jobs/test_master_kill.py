@@ -124,7 +124,7 @@ def test_worker_and_master_die_together(numbered, tmp_path):
 def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
     numbered, tmp_path, points
 ):
-    """The server registers with the next master again, and serves no worker in between."""
+    """The server registers with the next master again, if need be while a worker trains."""
     folder = Path(points.environment[faults.VARIABLE])
     held = faults.hold(folder, "before-restore-plan", "ps-0")
     with RunningJob(
@@ -149,10 +149,7 @@ def test_the_master_dies_when_a_server_has_registered_and_was_not_answered(
     events = list(read(job.folder.journal)[1])
     kinds = [type(entry.event) for entry in events]
     assert kinds[:2] == [JobBegun, ServerRegistered]
-    # The new master's own event may come after the server's, and a worker's between them.
-    again = kinds.index(ServerRegistered, 2)
-    assert MasterRestarted in kinds[2:]
-    assert not any(entry.task for entry in events[:again])
+    assert {ServerRegistered, MasterRestarted} <= {*kinds[2:]}
     assert ended.ledger["trained_once"] == 480
     assert ended.result["servers"]["lost_records"] == 0
     total, counts = applied(tmp_path / "out")

@@ -47,7 +47,6 @@ _OF_WORDS = (
     ("CHAR", pa.string()),
     ("CLOB", pa.string()),
     ("TEXT", pa.string()),
-    ("BLOB", pa.binary()),
     ("REAL", pa.float64()),
     ("FLOA", pa.float64()),
     ("DOUB", pa.float64()),
@@ -57,7 +56,10 @@ _OF_WORDS = (
     ("DECIMAL", pa.float64()),
     ("NUMERIC", pa.float64()),
 )
-"""Parts of the types that columns of SQLite are declared with, the first that is there holds."""
+"""Parts of the types that columns of SQLite are declared with, the first that is there holds.
+
+BLOB tells nothing: SQLite from 3.41 on says it of columns without a type, too.
+"""
 
 
 def of_postgres(column: Sequence[Any]) -> pa.DataType | None:
