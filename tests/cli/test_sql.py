@@ -54,6 +54,19 @@ def test_a_mistake_ends_with_two_and_a_caret(text, message, tmp_path):
     assert "│     2 │" not in done.stdout  # what follows is not run
 
 
+def test_a_reader_that_has_seen_enough_is_no_mistake_of_the_statement(tmp_path):
+    (tmp_path / "t.csv").write_text("a,y\n1,0\n2,1\n3,0\n")
+    text = f"SELECT * FROM '{tmp_path}/t.csv' LABEL y INTO m"
+    line = [sys.executable, "-m", "shoal", "sql", "--dry-run"]
+    with subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        process.stdout.close()
+        process.stdin.write(text)
+        process.stdin.close()
+        assert process.stderr.read() == ""
+
+
 def test_wrong_files_and_databases_are_told(tmp_path):
     (tmp_path / "a.sql").write_bytes(b"SELECT '\xff'")
     for arguments, message in (

@@ -69,5 +69,7 @@ def reported(place: Place) -> Iterator[None]:
         raise
     except (UserError, StorageError, UserCodeError) as error:
         raise SqlError(str(error), place) from error
+    except BrokenPipeError:  # of the output, whose reader has seen enough
+        raise
     except OSError as error:
         raise SqlError(f"{error.filename or 'a file'}: {error.strerror or error}", place) from error
