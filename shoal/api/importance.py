@@ -214,13 +214,12 @@ def _by_job(
         )
     column = table[names[0]]
     for start in range(0, table.num_rows, records):
-        part = column.slice(start, records)
-        yield _array(part)
+        yield array_of(column.slice(start, records).combine_chunks())
 
 
-def _array(column: pa.ChunkedArray) -> Numbers:
+def array_of(values: pa.Array) -> Numbers:
     """Predictions as an array [records], or [records, numbers]."""
-    values, rows = column.combine_chunks(), len(column)
+    rows = len(values)
     while hasattr(values, "flatten") and hasattr(values.type, "value_type"):
         values = values.flatten()
     array: Numbers = values.to_numpy(zero_copy_only=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -25,6 +26,14 @@ def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
             call()
 
     signal.signal(number, received)
+
+
+def told_to_end() -> threading.Event:
+    """An event that is set when this process gets SIGINT or SIGTERM."""
+    told = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        on_signal(number, told.set)
+    return told
 
 
 @contextmanager

@@ -6,13 +6,11 @@ import contextlib
 import importlib.util
 import os
 import sys
-import threading
-from signal import SIGINT, SIGTERM
 
 import click
 
 from shoal.base.modules.engines import VARIABLE
-from shoal.base.signals import on_signal
+from shoal.base.signals import told_to_end
 from shoal.cli.data_flags import GroupedCommand
 from shoal.cli.finding import guarded
 from shoal.cli.live.serve import names_of
@@ -100,9 +98,7 @@ def _into_redis(url: str, to: str, tables: tuple[str, ...], until: int | None) -
 
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("shoal").setLevel(logging.INFO)
-    ends = threading.Event()
-    for number in (SIGINT, SIGTERM):
-        on_signal(number, ends.set)
+    ends = told_to_end()
     with contextlib.closing(RedisRows(to, tables)) as rows:
         try:
             follow_into(url, rows, until, ends)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -48,6 +47,8 @@ def answered(
     A model of several outputs has a column for each, COLUMN_OUTPUT. A prediction takes the place
     of a column of its name, such as the label of known rows. Raises UserError if one is missing.
     """
+    from shoal.api.importance import array_of  # late: a statement of SQL alone needs no jobs
+
     selected, predicted = pq.ParquetFile(data.path), pq.ParquetFile(predictions)
     if predicted.metadata.num_rows != data.records:
         raise UserError(
@@ -67,26 +68,13 @@ def answered(
                 value = found[name].combine_chunks()
                 value = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
                 if plan is not None:
-                    value = module.answers(plan, model.algorithm, _numbers(value))
+                    value = module.answers(plan, model.algorithm, array_of(value))
                 arrays[new] = value
             yield pa.RecordBatch.from_pydict(arrays)
 
     made = rows()
     first = next(made)
-
-    def all_rows() -> Iterator[pa.RecordBatch]:
-        yield first
-        yield from made
-
-    return first.schema, all_rows()
-
-
-def _numbers(values: pa.Array) -> Any:
-    """Predictions as an array: [records] or [records, classes]."""
-    types = pa.types
-    if types.is_list(values.type) or types.is_fixed_size_list(values.type):
-        return np.reshape(values.flatten().to_numpy(zero_copy_only=False), [len(values), -1])
-    return values.to_numpy(zero_copy_only=False)
+    return first.schema, itertools.chain([first], made)
 
 
 def with_numbers(model: Model, data: Saved, path: Path) -> Path:

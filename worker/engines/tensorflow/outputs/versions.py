@@ -11,9 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import signal
 import sys
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ import click
 import numpy as np
 import tensorflow as tf
 
-from shoal.base.signals import on_signal
+from shoal.base.signals import told_to_end
 from shoal.deltas.following import Follower
 from shoal.deltas.predicting import IDS, SERVING
 from shoal.deltas.rows import Rows
@@ -110,9 +108,7 @@ def main(url: str, to: str, every: float, until: int | None, export_max_table_mb
     """Write versions until a signal; exit 2 for a wrong input."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     logging.getLogger("shoal").setLevel(logging.INFO)
-    ends = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        on_signal(number, ends.set)
+    ends = told_to_end()
 
     def saved(follower: Follower, folder: Path) -> None:
         save(follower, folder, export_max_table_mb)
