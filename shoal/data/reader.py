@@ -70,9 +70,26 @@ class DataReader(ABC):
         """The names of all sources, sorted. Reads none of them where their names tell them."""
         return [source.name for source in self.sources()]
 
-    def weights(self) -> dict[str, float]:
-        """The cost of describing each source, by name: 1 if a footer tells all."""
-        return dict.fromkeys(self.names(), 1.0)
+    def weights(self, names: Sequence[str] | None = None) -> dict[str, float]:
+        """The cost of describing these sources, by default all; 1 if a footer tells everything."""
+        return dict.fromkeys(self.names() if names is None else names, 1.0)
+
+    def grows(self) -> None:
+        """More sources will come: the columns are those of the first one that is there now.
+
+        Raises UserError if none can come.
+        """
+        raise UserError(
+            "--arriving: no new files can come to this --training-data: name a folder, a glob "
+            "pattern or a list of files, or remove --arriving"
+        )
+
+    def arrivals(self, token: str) -> tuple[list[str], str]:
+        """The names of the sources that there are, or have come since an earlier call, in order.
+
+        token: of that call; "" for the first. Returns its own as well.
+        """
+        return self.names(), token
 
     @property
     def form(self) -> str:

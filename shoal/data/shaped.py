@@ -64,9 +64,17 @@ class ShapedReader(IndexedReader):
         """See DataReader."""
         return self._inner.names()
 
-    def weights(self) -> dict[str, float]:
+    def grows(self) -> None:
         """See DataReader."""
-        return self._inner.weights()
+        self._inner.grows()
+
+    def arrivals(self, token: str) -> tuple[list[str], str]:
+        """See DataReader."""
+        return self._inner.arrivals(token)
+
+    def weights(self, names: Sequence[str] | None = None) -> dict[str, float]:
+        """See DataReader."""
+        return self._inner.weights(names)
 
     @property
     def form(self) -> str:

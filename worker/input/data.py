@@ -6,14 +6,14 @@ Owns which flag feeds which mode. Formats are data/'s, batches the engine's.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from shoal.base.shuffling import by_numbers
 from shoal.checkpoints.continued import read_trained
-from shoal.checkpoints.trained import only_new
+from shoal.checkpoints.trained import Trained, only_new
 from shoal.config.groups.event_time import EventTime
 from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
@@ -28,6 +28,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines import chosen_engine
 from shoal.worker.engines.engine import InputPipeline
+from shoal.worker.input.listings import Listings
 from shoal.worker.input.modes import EVALUATION, PREDICTION, TRAINING
 from shoal.worker.input.shuffling import Shuffled
 from shoal.worker.reports.progress import Progress
@@ -95,6 +96,7 @@ class JobData:
         if config.index_dir:
             self._kept = DescribedSources(open_storage(config.index_dir, "--index-dir"))
         self._to_keep: list[tuple[str, pb.Source]] = []
+        self.listings = Listings()
 
     def _patiently(self, work: Callable[[], Result], again: Callable[[], object]) -> Result:
         return work() if self._patience is None else self._patience.call(work, again)
@@ -116,6 +118,8 @@ class JobData:
             if isinstance(reader, IndexedReader):
                 self._stores[mode] = IndexStore(partial(self._known, mode))
                 reader.share(self._stores[mode])
+            if mode == TRAINING and self._config.arriving:
+                reader.grows()
             self._readers[mode] = reader
 
     def _known(self, mode: str, source: str) -> Known | None:
@@ -199,7 +203,8 @@ class JobData:
         for mode, pattern in self._patterns.items():
             if not pattern:
                 continue
-            weights = self._listed(mode)
+            weights, token = self._listed(mode)
+            described.token += token
             if mode == TRAINING and self._config.leaves_out_trained:
                 weights = self._only_new(weights, described)
             names = list(weights)
@@ -224,21 +229,50 @@ class JobData:
                 more.add(name=name, weight=weights[name])
         return described
 
-    def _listed(self, mode: str) -> dict[str, float]:
+    def _listed(self, mode: str, token: str = "") -> tuple[dict[str, float], str]:
+        """The weights of sources by name, and of data that arrives the token of this listing."""
         reader = self._reader(mode)
 
-        def listed() -> dict[str, float]:
+        def listed() -> tuple[dict[str, float], str]:
             with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
-                return reader.weights()
+                if mode != TRAINING or not self._config.arriving:
+                    return reader.weights(), ""
+                names, later = reader.arrivals(token)
+                return reader.weights(names), later
 
         return self._patiently(listed, reader.reopen)
+
+    def arrivals(self, token: str) -> pb.DataDescription:
+        """The training sources to tell the master of, since a listing of any worker.
+
+        token: of that listing. Once the master has them, `listings` is to be told.
+        """
+        weights, token = self._listed(TRAINING, token)
+        reader, before = self._reader(TRAINING), self._before
+        names = [name for name in weights if name not in before]
+        stamps = self._patiently(
+            lambda: {name: reader.stamp(name) for name in names}, reader.reopen
+        )
+        found = self.listings.news(stamps)
+        more = [
+            pb.FoundSource(name=name, weight=weights[name], stamp=found[name])
+            for name in sorted(found, key=by_numbers)
+        ]
+        return pb.DataDescription(more_training=more, token=token)
+
+    @cached_property
+    def _before(self) -> Mapping[str, Trained]:
+        """The sources that earlier jobs have trained, if these are left out."""
+        if not self._config.leaves_out_trained:
+            return {}
+        return read_trained(self._config.continue_from)
 
     def _only_new(
         self, weights: dict[str, float], described: pb.DataDescription
     ) -> dict[str, float]:
         """The sources that no earlier job has trained; adds a note with their number."""
         reader = self._reader(TRAINING)
-        before = read_trained(self._config.continue_from)
+        before = self._before
         known = [name for name in weights if name in before]
         stamps = self._patiently(
             lambda: {name: reader.stamp(name) for name in known}, reader.reopen
