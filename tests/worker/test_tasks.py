@@ -37,7 +37,7 @@ class World:
         )
         data = SimpleNamespace(order=lambda task: None, pipeline=lambda _: pipeline)
         callbacks = SimpleNamespace(stop_reason=lambda: "")
-        self.tasks = TrainingTasks(self.client, data, SimpleNamespace(callbacks=callbacks))
+        self.tasks = TrainingTasks(self.client, data, SimpleNamespace(callbacks=callbacks), None)
 
     def _noted(self, method, handler):
         def handle(request):
