@@ -265,6 +265,11 @@ class RandomJob:
             outcome = outcomes.StatesComputed(pb.MetricStates(metrics=[metric]))
         elif task is not None and task.kind == pb.FINISH_EVALUATION:
             outcome = outcomes.MetricsComputed({"m": self.draw.choice((0.4, 0.5, 0.6))})
+        elif task is not None and task.kind == pb.TRAIN and self.job.config.progressive_steps:
+            variable = pb.DoubleArray(shape=[1], values=[float(task.records)])
+            metric = pb.MetricState(name="m", variables=[variable])
+            told = pb.MetricStates(metrics=[metric]), task.records
+            outcome = outcomes.Done("", *(told if self.draw.random() < 0.8 else ()))
         if self.draw.random() < 0.05:
             kind = pb.USER_CODE if self.draw.random() < 0.1 else pb.INTERNAL
             outcome = Failure(kind, "trouble\nof a kind", "Traceback")
