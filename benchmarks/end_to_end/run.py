@@ -74,7 +74,8 @@ FLAGS = {
         *("--publish", str((BENCH / "live").resolve())),
     ),
     "progressive": (
-        *("--durability", "checkpoint", "--epochs", "1", "--progressive-steps", "16"),
+        *("--durability", "checkpoint", "--epochs", "1"),
+        *("--progressive-steps", "16", "--progressive-window", "20000"),
         *("--training-data", str((BENCH / "end-to-end-stream").resolve())),
     ),
     "seen": (
@@ -141,12 +142,16 @@ class Shoal:
         flags: list[str],
         batch: int = stream.BATCH,
     ) -> None:
-        self._folder = folder
         self._batch = batch
         self._warm_steps = warm_steps
         self._depth = depth
         self._workers = workers
         self._servers = servers
+        self._data = str(folder / "train.parquet")
+        if "--training-data" in flags:
+            position = flags.index("--training-data")
+            self._data = flags[position + 1]
+            flags = flags[:position] + flags[position + 2 :]
         named = "--model-def" in flags
         self._model = flags.pop(flags.index("--model-def") + 1) if named else "model.custom_model"
         self._flags = [each for each in flags if each != "--model-def"]
@@ -157,7 +162,7 @@ class Shoal:
             *(sys.executable, "-m", "shoal", "train", "--job-name", "end-to-end"),
             *("--job-dir", str(self._job), "--overwrite"),
             *("--model-zoo", str(HERE), "--model-def", self._model),
-            *("--training-data", str(self._folder / "train.parquet")),
+            *("--training-data", self._data),
             *("--batch-size", str(self._batch), "--num-minibatches-per-task", "64"),
             *("--epochs", "1000", "--pipeline-depth", str(self._depth)),
             *("--workers", str(self._workers), "--servers", str(self._servers)),

@@ -75,7 +75,7 @@ class EagerSteps:
         self._training_loss = built.training_loss
         self._keeps = keeps_predictions
         self._kept: tuple[Any, Any] = None, 0.0
-        if keeps_predictions and isinstance(self._loss, LossOfStep):
+        if keeps_predictions and built.module.training_step is not None:
             raise UserError(
                 f"--progressive-steps: {built.module.describe('training_step')} gives a loss and "
                 "no predictions to evaluate: define loss(labels, predictions) in its place, or "
