@@ -222,7 +222,8 @@ def main() -> None:
         yesterday = shoal.follow(root / "live")
         yesterday.close()  # it has the model of the first job, and gets nothing more
         words = ("--only-new", "--arriving", "0.5", "--until-idle", "10", "--publish-seconds", "1")
-        job = train(root, "today", *data, *words)
+        metrics = ("--progressive-steps", "4", "--progressive-window", "2000")
+        job = train(root, "today", *data, *words, *metrics)
         try:
             while job.poll() is None and version(port) == yesterday.number:
                 time.sleep(0.1)
