@@ -70,6 +70,20 @@ class DataReader(ABC):
         """The names of all sources, sorted. Reads none of them where their names tell them."""
         return [source.name for source in self.sources()]
 
+    def arrivals(self, token: str) -> tuple[list[str], str]:
+        """The names of sources that came since a listing, in order, and the token of this one.
+
+        token: of the listing before; "" at first: then all that there are.
+        """
+        raise NotImplementedError
+
+    def behind(self, trained: Collection[str]) -> None:
+        """Earlier jobs have trained the sources of these names: list what comes behind them.
+
+        Of no meaning for sources that are whole, as files are: who lists them leaves them out.
+        """
+        del trained
+
     def weights(self) -> dict[str, float]:
         """The cost of describing each source, by name: 1 if a footer tells all."""
         return dict.fromkeys(self.names(), 1.0)

@@ -64,6 +64,14 @@ class ShapedReader(IndexedReader):
         """See DataReader."""
         return self._inner.names()
 
+    def arrivals(self, token: str) -> tuple[list[str], str]:
+        """See DataReader."""
+        return self._inner.arrivals(token)
+
+    def behind(self, trained: Collection[str]) -> None:
+        """See DataReader."""
+        self._inner.behind(trained)
+
     def weights(self) -> dict[str, float]:
         """See DataReader."""
         return self._inner.weights()

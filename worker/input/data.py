@@ -6,14 +6,14 @@ Owns which flag feeds which mode. Formats are data/'s, batches the engine's.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TypeVar
 
 from shoal.base.shuffling import by_numbers
 from shoal.checkpoints.continued import read_trained
-from shoal.checkpoints.trained import only_new
+from shoal.checkpoints.trained import Trained, only_new
 from shoal.config.groups.event_time import EventTime
 from shoal.config.job import JobConfig
 from shoal.data.custom import open_custom_reader
@@ -199,9 +199,13 @@ class JobData:
         for mode, pattern in self._patterns.items():
             if not pattern:
                 continue
-            weights = self._listed(mode)
+            before: Mapping[str, Trained] | None = None
             if mode == TRAINING and self._config.leaves_out_trained:
-                weights = self._only_new(weights, described)
+                before = read_trained(self._config.continue_from)
+                self._reader(mode).behind(before)
+            weights = self._listed(mode)
+            if before is not None:
+                weights = self._only_new(weights, before, described)
             names = list(weights)
             if self._kept is not None:
                 self._kept.tidy()
@@ -234,11 +238,13 @@ class JobData:
         return self._patiently(listed, reader.reopen)
 
     def _only_new(
-        self, weights: dict[str, float], described: pb.DataDescription
+        self,
+        weights: dict[str, float],
+        before: Mapping[str, Trained],
+        described: pb.DataDescription,
     ) -> dict[str, float]:
         """The sources that no earlier job has trained; adds a note with their number."""
         reader = self._reader(TRAINING)
-        before = read_trained(self._config.continue_from)
         known = [name for name in weights if name in before]
         stamps = self._patiently(
             lambda: {name: reader.stamp(name) for name in known}, reader.reopen

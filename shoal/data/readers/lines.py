@@ -59,8 +59,6 @@ ADVICE = Advice(
 )
 """Of files."""
 
-_READER = "JsonLinesReader"
-
 _FLOAT = pa.float64()
 
 _LINE_FEED = ord("\n")
@@ -171,7 +169,8 @@ class JsonLinesReader(_LineReader):
             lines = [line for line in data.split(b"\n") if line.strip()]
             kinds, beyond = guessed_kinds(lines, self._given)
         for name, large in beyond.items():
-            self._doubted.setdefault(name, f"{path}: {beyond_64_bits(name, large, _READER)}")
+            as_text = f"JsonLinesReader(column_types={{{name!r}: pyarrow.string()}})"
+            self._doubted.setdefault(name, f"{path}: {beyond_64_bits(name, large, as_text)}")
         return kinds
 
     def _decode(
@@ -325,7 +324,7 @@ def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema, advice: Advic
     try:
         record = json.loads(line)
     except json.JSONDecodeError as found:
-        cut = "" if line.rstrip().endswith(b"}") else "; the line may be cut short"
+        cut = "" if line.rstrip().endswith(b"}") else "; it may be cut short"
         where = f"{found.msg.removesuffix(' starting at')} (character {found.pos + 1}){cut}"
         return f"not a JSON object: {where}: {advice.remove}"
     except UnicodeDecodeError as found:
