@@ -29,6 +29,7 @@ class MemoryBroker:
         return {p: marks[start == LATEST] for p, marks in self.marks().items()}
 
     def fetch(self, partition, first, end):
+        assert type(first) is type(end) is int  # NumPy's are refused by libraries
         self.fetched.append((partition, first, end))
         there = [at for at in sorted(self.messages[partition]) if first <= at < end]
         for begin in range(0, len(there), self._most):

@@ -286,7 +286,8 @@ class KafkaReader(IndexedReader):
         if start == end:
             return
         wanted = start
-        for run in self._broker.fetch(segment.partition, offsets[start], offsets[end - 1] + 1):
+        first, last = int(offsets[start]), int(offsets[end - 1])
+        for run in self._broker.fetch(segment.partition, first, last + 1):
             due = offsets[wanted : min(wanted + len(run.offsets), end)]
             if not np.array_equal(due, run.offsets):
                 self._missing(segment, due, run.offsets)
