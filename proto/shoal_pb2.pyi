@@ -54,6 +54,7 @@ class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXPORT: _ClassVar[TaskKind]
     FINISH_PREDICTION: _ClassVar[TaskKind]
     DESCRIBE_SOURCES: _ClassVar[TaskKind]
+    LIST_SOURCES: _ClassVar[TaskKind]
 
 class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -101,6 +102,7 @@ FINISH_EVALUATION: TaskKind
 EXPORT: TaskKind
 FINISH_PREDICTION: TaskKind
 DESCRIBE_SOURCES: TaskKind
+LIST_SOURCES: TaskKind
 FAILURE_KIND_UNSPECIFIED: FailureKind
 USER_ERROR: FailureKind
 USER_CODE: FailureKind
@@ -1228,7 +1230,7 @@ class Range(_message.Message):
     def __init__(self, source: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states", "position", "skipped", "data", "sources", "windows")
+    __slots__ = ("id", "kind", "range", "epoch", "evaluation", "states", "position", "skipped", "data", "sources", "windows", "token")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RANGE_FIELD_NUMBER: _ClassVar[int]
@@ -1240,6 +1242,7 @@ class Task(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     WINDOWS_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     id: int
     kind: TaskKind
     range: Range
@@ -1251,7 +1254,8 @@ class Task(_message.Message):
     data: str
     sources: _containers.RepeatedScalarFieldContainer[str]
     windows: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., data: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., windows: _Optional[_Iterable[int]] = ...) -> None: ...
+    token: str
+    def __init__(self, id: _Optional[int] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., epoch: _Optional[int] = ..., evaluation: _Optional[int] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., position: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., data: _Optional[str] = ..., sources: _Optional[_Iterable[str]] = ..., windows: _Optional[_Iterable[int]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class GetTaskRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "held", "journal")
@@ -1441,12 +1445,14 @@ class Source(_message.Message):
     def __init__(self, name: _Optional[str] = ..., records: _Optional[int] = ..., units: _Optional[_Iterable[int]] = ..., stamp: _Optional[str] = ..., index: _Optional[bytes] = ...) -> None: ...
 
 class FoundSource(_message.Message):
-    __slots__ = ("name", "weight")
+    __slots__ = ("name", "weight", "stamp")
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
     name: str
     weight: float
-    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
+    stamp: str
+    def __init__(self, name: _Optional[str] = ..., weight: _Optional[float] = ..., stamp: _Optional[str] = ...) -> None: ...
 
 class EarlyStoppingRule(_message.Message):
     __slots__ = ("monitor", "maximize", "min_delta", "patience", "baseline", "start_from_epoch")
@@ -1520,7 +1526,7 @@ class MlflowRun(_message.Message):
     def __init__(self, tracking_uri: _Optional[str] = ..., experiment: _Optional[str] = ..., run_name: _Optional[str] = ..., tags: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class DataDescription(_message.Message):
-    __slots__ = ("training", "validation", "prediction", "notes", "rules", "more_training", "more_validation", "more_prediction")
+    __slots__ = ("training", "validation", "prediction", "notes", "rules", "more_training", "more_validation", "more_prediction", "token")
     TRAINING_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
@@ -1529,6 +1535,7 @@ class DataDescription(_message.Message):
     MORE_TRAINING_FIELD_NUMBER: _ClassVar[int]
     MORE_VALIDATION_FIELD_NUMBER: _ClassVar[int]
     MORE_PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
     training: _containers.RepeatedCompositeFieldContainer[Source]
     validation: _containers.RepeatedCompositeFieldContainer[Source]
     prediction: _containers.RepeatedCompositeFieldContainer[Source]
@@ -1537,7 +1544,8 @@ class DataDescription(_message.Message):
     more_training: _containers.RepeatedCompositeFieldContainer[FoundSource]
     more_validation: _containers.RepeatedCompositeFieldContainer[FoundSource]
     more_prediction: _containers.RepeatedCompositeFieldContainer[FoundSource]
-    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., rules: _Optional[_Union[TrainingRules, _Mapping]] = ..., more_training: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ..., more_validation: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ..., more_prediction: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ...) -> None: ...
+    token: str
+    def __init__(self, training: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., validation: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., prediction: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., rules: _Optional[_Union[TrainingRules, _Mapping]] = ..., more_training: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ..., more_validation: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ..., more_prediction: _Optional[_Iterable[_Union[FoundSource, _Mapping]]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class GetIndexRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "data", "source")

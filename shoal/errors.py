@@ -164,6 +164,13 @@ class UnreadableError(UserError):
         self.may_be_mistake = may_be_mistake
 
 
+class NoFilesError(UnreadableError):
+    """No file is where the data should be."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, may_be_mistake=True)
+
+
 NOT_THERE = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors of a path or its rights, which are more often a mistake than the storage's trouble."""
 

@@ -159,6 +159,7 @@ class Worker:
         self._work: dict[pb.TaskKind, Callable[[pb.Task, pb.ReportTaskRequest], None]] = {
             pb.DESCRIBE_DATA: self._describe,
             pb.DESCRIBE_SOURCES: self._describe_sources,
+            pb.LIST_SOURCES: self._list_sources,
             pb.TRAIN: self._train,
             pb.EVALUATE: self._evaluate,
             pb.FINISH_EVALUATION: self._finish_evaluation,
@@ -220,6 +221,8 @@ class Worker:
             logger.info("task %d left: the job ends or the lease is gone", task.id)
             return
         self._client.report(report)
+        if task.kind == pb.LIST_SOURCES:
+            self._data.listings.confirmed()
 
     def _name_place(self, task: pb.Task, failure: pb.Failure) -> None:
         """Let the reader name the first of the records that are at fault."""
@@ -282,6 +285,9 @@ class Worker:
         found = self._data.describe(task.data, task.sources)
         getattr(report.data, task.data).extend(found)
         faults.point("sources-described")
+
+    def _list_sources(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        report.data.CopyFrom(self._data.arrivals(task.token))
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         self._tasks.fill(report, self._training.run(task))

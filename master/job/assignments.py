@@ -70,7 +70,7 @@ class Assignments:
         task = member.held
         if task is None and self._phases.gives_out:
             phase, version = self._phases.phase, self._phases.version
-            task = self._work.take(phase, version, self._requester(member))
+            task = self._work.take(phase, version, self._requester(member), now)
             self._begun_at(task, now)
         # Not when a task ends: between two of them a worker goes on counting, or the
         # others could slip ahead of it there.
@@ -103,7 +103,7 @@ class Assignments:
         if self._phases.phase != Phase.TRAINING or not self._phases.gives_out:
             return Finished()
         # Where few tasks are left, each goes to who is free first.
-        task = self._work.take_ahead(self._requester(member), self._members.workers_alive)
+        task = self._work.take_ahead(self._requester(member), self._members.workers_alive, now)
         if task is None:
             return Finished()
         member.ahead = task

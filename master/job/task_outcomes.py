@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from shoal.errors import UserError
 from shoal.master.job.state import JobState
@@ -52,6 +53,7 @@ class TaskOutcomes:
     def settle(self, task: Task, outcome: outcomes.Success, worker: str, now: float) -> None:
         """A leased task has succeeded with the outcome that its kind expects."""
         work = self._work
+        self._errors.pop(_key(task), None)  # some kinds come again and again, for days
         match outcome:
             case outcomes.StatesComputed(states):
                 try:
@@ -68,13 +70,16 @@ class TaskOutcomes:
                 stop = stop if task.kind == pb.TRAIN else ""
                 self._stop_training(stop, self._phases.version, now)
             case outcomes.DataDescribed():
-                for note in outcome.notes:
-                    self._record.note(now, note)
-                if task.kind == pb.DESCRIBE_SOURCES:
+                failure, note = None, partial(self._record.note, now)
+                for text in outcome.notes:
+                    note(text)
+                if task.kind == pb.LIST_SOURCES:
+                    work.sources_listed(task, outcome, now, note)
+                elif task.kind == pb.DESCRIBE_SOURCES:
                     failure = work.sources_described(task, outcome, self._phases.version)
                 else:
                     work.complete(task)
-                    failure = work.describe(outcome, lambda text: self._record.note(now, text))
+                    failure = work.describe(outcome, note)
                 if failure is not None:
                     self._phases.fail(failure, now)
         self._phases.advance(now)

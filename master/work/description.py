@@ -8,12 +8,16 @@ was faster. Parts grow, so that few of them make most of the data. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.base.shuffling import by_numbers
+from shoal.master.work.arrivals import Arrivals
 from shoal.master.work.units import FoundSource, Requester, Source, Task, TaskIds, TaskQueue
 from shoal.proto import shoal_pb2 as pb
+
+ARRIVING = "training"
+"""The kind of data of which more may come."""
 
 TASK_WEIGHT = 16.0
 """Of the sources of one task: a second or a few of a worker's time."""
@@ -40,18 +44,19 @@ class _Part:
 class Description:
     """The sources that wait to be described.
 
-    complete: whether all of each kind of data are described.
+    arrivals: of more of training. complete: whether all of each kind of data are described.
     """
 
-    def __init__(self, next_id: TaskIds) -> None:
+    def __init__(self, next_id: TaskIds, arrivals: Arrivals | None = None) -> None:
         self._next_id = next_id
+        self.arrivals = arrivals or Arrivals(0.0, 0.0, 0.0, next_id)
         self._tasks = TaskQueue([], next_id)
         self._parts: list[_Part] = []  # not taken by `ready`
         self._part_of: dict[str, _Part] = {}  # by data and the first source of a task
         self.found = self.described = 0
 
-    def begin(self, found: dict[str, Sequence[FoundSource]]) -> None:
-        """There are these sources, by the kind of data; those of the first kind come first."""
+    def add(self, found: Mapping[str, Sequence[FoundSource]]) -> None:
+        """There are these sources, too, by the kind of data; those of the first kind come first."""
         tasks = []
         for data, sources in found.items():
             groups = list(_groups(sources))
@@ -67,7 +72,7 @@ class Description:
                 del groups[:size]
                 size = min(size * GROWTH, LARGEST_PART)
             self.found += len(sources)
-        self._tasks = TaskQueue(tasks, self._next_id)
+        self._tasks.add(tasks)
 
     @property
     def complete(self) -> bool:
@@ -90,8 +95,9 @@ class Description:
         return self._tasks.tasks_done, self._tasks.tasks_total
 
     def awaits(self, data: str) -> bool:
-        """True if sources of this kind of data wait to be described."""
-        return any(part.data == data for part in self._parts)
+        """True if sources of this kind of data wait to be described, or more of them may come."""
+        comes = data == ARRIVING and self.arrivals.open
+        return comes or any(part.data == data for part in self._parts)
 
     def names(self, data: str) -> set[str]:
         """The sources of this kind of data that do not count yet."""
@@ -127,11 +133,14 @@ class Description:
 
     def drop(self, data: str) -> None:
         """Describe no more of this kind of data; what is leased may still be reported."""
+        if data == ARRIVING:
+            self.arrivals.open = False
         self._parts = [part for part in self._parts if part.data != data]
         self._tasks.drop(lambda task: task.data == data)
 
     def resume(self) -> None:
         """The job begins again: nobody describes anything now."""
+        self.arrivals.resume()
         self._tasks.take_back_all()
 
 

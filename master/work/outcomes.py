@@ -42,7 +42,8 @@ NOTHING_TRAINED = Trained()
 class DataDescribed:
     """DESCRIBE_DATA: what there is to read, and when training ends before it.
 
-    DESCRIBE_SOURCES: the sources of the task.
+    DESCRIBE_SOURCES: the sources of the task. LIST_SOURCES: those that are there, or have come
+    since, among more_training, and token: where the next listing begins.
     notes: for the job's messages. more_...: sources that were found and not described, in the order
     in which they should be.
     """
@@ -55,6 +56,7 @@ class DataDescribed:
     more_training: tuple[FoundSource, ...] = ()
     more_validation: tuple[FoundSource, ...] = ()
     more_prediction: tuple[FoundSource, ...] = ()
+    token: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,13 @@ def of_report(request: pb.ReportTaskRequest) -> Outcome:
             sources = [tuple(map(Source.from_message, kind)) for kind in found]
             data = request.data
             more = (data.more_training, data.more_validation, data.more_prediction)
-            left = [tuple(FoundSource(each.name, each.weight) for each in kind) for kind in more]
+            left = [tuple(map(FoundSource.from_message, kind)) for kind in more]
             return DataDescribed(
                 *(sources[0], sources[1], sources[2]),
                 data.rules,
                 tuple(data.notes),
                 *(left[0], left[1], left[2]),
+                data.token,
             )
         case "states":
             return StatesComputed(request.states)

@@ -55,10 +55,19 @@ class Source:
 
 @dataclass(frozen=True)
 class FoundSource:
-    """A source that was found and not described yet. weight: what describing it costs."""
+    """A source that was found and not described yet.
+
+    weight: what describing it costs. stamp: its state, for Arrivals.
+    """
 
     name: str
     weight: float
+    stamp: str = ""
+
+    @classmethod
+    def from_message(cls, message: pb.FoundSource) -> FoundSource:
+        """The source that a message names."""
+        return cls(message.name, message.weight, message.stamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +115,7 @@ class Task:
     again: TRAIN: its records were trained, and a server has lost their gradients.
     windows: TRAIN: edges of those windows that the span's positions are in (windows.py).
     data: DESCRIBE_SOURCES, EVALUATE, FINISH_EVALUATION: the data that it is about. sources:
-        DESCRIBE_SOURCES: names of sources.
+        DESCRIBE_SOURCES: names of sources. token: LIST_SOURCES: of the listing before.
     """
 
     id: int
@@ -127,6 +136,7 @@ class Task:
     data: str = ""
     sources: tuple[str, ...] = ()
     windows: tuple[int, ...] = ()
+    token: str = ""
 
     @property
     def records(self) -> int:
@@ -145,6 +155,7 @@ class Task:
             data=self.data,
             sources=self.sources,
             windows=self.windows,
+            token=self.token,
         )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())
@@ -192,12 +203,18 @@ class TaskQueue:
 
     def __init__(self, tasks: Iterable[Task], next_id: TaskIds) -> None:
         self._next_id = next_id
-        self._waiting = deque(tasks)
+        self._waiting: deque[Task] = deque()
         self._leased: dict[int, Task] = {}
-        self.tasks_total = len(self._waiting)
-        self.tasks_done = 0
-        self.records_total = sum(task.records for task in self._waiting)
-        self.records_done = 0
+        self.tasks_total = self.tasks_done = 0
+        self.records_total = self.records_done = 0
+        self.add(tasks)
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """There are these tasks, too, after the others."""
+        for task in tasks:
+            self._waiting.append(task)
+            self.tasks_total += 1
+            self.records_total += task.records
 
     @property
     def finished(self) -> bool:

@@ -18,6 +18,7 @@ from shoal.master.work import outcomes
 from shoal.master.work.accounts.copies import Copies
 from shoal.master.work.accounts.ledger import Ledger
 from shoal.master.work.accounts.spans import Interval
+from shoal.master.work.arrivals import Arrivals
 from shoal.master.work.description import Description
 from shoal.master.work.evaluation.evaluation import EvaluationResult, Evaluations
 from shoal.master.work.evaluation.followups import FollowUps
@@ -73,7 +74,8 @@ class Workload:
             retrain=config.on_loss == "retrain",
         )
         self._next_id = TaskIds()
-        self.description = Description(self._next_id)
+        arrivals = Arrivals(config.arriving, config.until_idle, config.leg, self._next_id)
+        self.description = Description(self._next_id, arrivals)
         self._described = False
         self._prediction: tuple[Source, ...] = ()
         self._queue = self._nothing()  # of the phases without board or rounds
@@ -95,7 +97,7 @@ class Workload:
             sources,
             complete=complete,
             records_per_task=config.records_per_task,
-            epochs=config.epochs if sources else 0,
+            epochs=config.epochs if sources or not complete else 0,
             seed=config.seed,
             max_steps=self.rules.max_steps,
             batch_size=config.batch_size,
@@ -225,9 +227,12 @@ class Workload:
         self._described = True
         self._prediction = data.prediction
         self.rules = Rules.from_message(data.rules)
-        self.description.begin({kind: found for kind, found in more.items() if found})
+        self.description.add({kind: found for kind, found in more.items() if found})
         if config.command == "train":
-            complete = not data.more_training
+            names = [each.name for each in data.training]
+            names += [each.name for each in data.more_training]
+            self.description.arrivals.known(names, data.token)
+            complete = not self.description.awaits(TRAINING)
             self.board = self._training(data.training, complete=complete)
             if config.evaluates_first:
                 self.first = self._rounds(data.training, complete=complete, data=TRAINING)
@@ -263,6 +268,27 @@ class Workload:
         self._forget_unneeded(version)
         return None
 
+    def sources_listed(
+        self, task: Task, data: outcomes.DataDescribed, now: float, note: Callable[[str], object]
+    ) -> None:
+        """A leased LIST_SOURCES task is done: what has come is described, and then trained."""
+        arrivals = self.description.arrivals
+        new, changed = arrivals.listed(task, data.more_training, data.token, now)
+        for name in changed:
+            note(
+                without_secrets(
+                    f"warning: {name} has changed after this job had found it: its records are "
+                    "trained as they were then, or fail. Write new records to a file of another "
+                    "name, and rename a file into the folder when it is whole"
+                )
+            )
+        if new:
+            self.description.add({TRAINING: new})
+        if not arrivals.open:
+            note(f"no more data is looked for ({arrivals.ended_by})")
+            if not self.description.awaits(TRAINING):
+                self.board.extend((), complete=True)
+
     def _has_records(self, kind: str) -> bool:
         if kind == TRAINING:
             return self.board.ledger().total > 0
@@ -272,7 +298,8 @@ class Workload:
 
     def _may_be_empty(self, kind: str) -> bool:
         """True if having nothing to read is no error: the data may hold nothing new."""
-        return kind == TRAINING and self._config.leaves_out_trained
+        given = self._config
+        return kind == TRAINING and (given.leaves_out_trained or given.arriving > 0)
 
     def _no_records(self, kind: str) -> Failure:
         name = f"{kind}_data"
@@ -290,12 +317,14 @@ class Workload:
         self, data: outcomes.DataDescribed, note: Callable[[str], object]
     ) -> Failure | None:
         """The reason why a resumed job cannot go on with the present data; None if it can."""
+        # Old ones may go, and new ones come; with a token, also where none is waited for.
+        arriving = self._config.arriving > 0 or bool(data.token)
         known = {source.name: source for source in self.board.sources}
         waiting = self.description.names(TRAINING)
         now = {source.name for source in data.training}
         now |= {found.name for found in data.more_training}
         what = f"--training-data {self._config.training_data} has changed since the job began"
-        if gone := sorted((known.keys() | waiting) - now):
+        if not arriving and (gone := sorted((known.keys() | waiting) - now)):
             return Failure.of_user(without_secrets(f"{what}: {_some(gone)} not there any more"))
         for source in data.training:
             before = known.get(source.name, source)
@@ -307,7 +336,9 @@ class Workload:
                 return Failure.of_user(without_secrets(message))
         # Of a Description that dropped some, none is missed.
         # With --max-steps some may not have been needed.
-        if (added := sorted(now - known.keys() - waiting)) and not self.rules.max_steps:
+        if arriving or self.rules.max_steps:
+            return None
+        if added := sorted(now - known.keys() - waiting):
             note(without_secrets(f"warning: {what}: {_some(added)} new, and not read by this job"))
         return None
 
@@ -353,7 +384,9 @@ class Workload:
 
     # ------------------------------------------------------------ giving out
 
-    def take(self, phase: Phase, version: int, requester: Requester) -> Task | None:
+    def take(
+        self, phase: Phase, version: int, requester: Requester, now: float = 0.0
+    ) -> Task | None:
         """Lease the next task of a phase; None while there is none."""
         if phase == Phase.DESCRIBING:
             return self._queue.take(requester) or self.description.take(requester)
@@ -366,6 +399,9 @@ class Workload:
         if phase == Phase.TRAINING and self._ends_epoch:
             self._evaluated_epoch = self.epoch
             self.evaluations.request(version, self.epoch)
+        arrivals = self.description.arrivals
+        if phase == Phase.TRAINING and (task := arrivals.take(requester, now)) is not None:
+            return task
         duty = requester.duty if phase == Phase.TRAINING else Duty.ALL
         task = None
         if duty != Duty.TRAINING:
@@ -388,13 +424,15 @@ class Workload:
         few = not self.board.more_than(LEAST_AHEAD * workers)
         return few or self.description.under_way < workers // 2
 
-    def take_ahead(self, requester: Requester, spare: int) -> Task | None:
+    def take_ahead(self, requester: Requester, spare: int, now: float = 0.0) -> Task | None:
         """Lease a training task to a worker that has one, if more than `spare` are left.
 
         None also while something else is to be done first.
         """
         evaluates = requester.duty != Duty.TRAINING and not self.evaluations.idle
-        if evaluates or self._ends_epoch or self._describes or not self.board.more_than(spare):
+        first = evaluates or self._ends_epoch or self._describes
+        first = first or self.description.arrivals.due(now)
+        if first or not self.board.more_than(spare):
             return None
         return self.board.take(requester)
 
@@ -418,6 +456,8 @@ class Workload:
             self.rounds_of(task).give_back(task)
         elif task.kind == pb.DESCRIBE_SOURCES:
             self.description.give_back(task)
+        elif task.kind == pb.LIST_SOURCES:
+            self.description.arrivals.give_back(task)
         elif self.follow_ups.leases(task):
             self.follow_ups.give_back(task)
         else:

@@ -34,6 +34,7 @@ _ONLY_WITH: dict[str, tuple[str, ...]] = {
     ),
     "serve_metrics": ("metrics_hot_ids",),
     "publish": ("publish_seconds",),
+    "arriving": ("until_idle", "leg"),
 }
 """Fields that do nothing without another one, by that."""
 
@@ -87,6 +88,7 @@ def check(options: JobOptions) -> None:
             "folder of the job before with --continue-from, as the pods see it"
         )
     _check_gate(options)
+    _check_arriving(options)
     for name, others in _ONLY_WITH.items():
         if not getattr(options, name) and (given := _given(options, *others)):
             raise UserError(
@@ -122,6 +124,21 @@ def _check_gate(options: JobOptions) -> None:
             raise UserError(
                 f"--publish-if {condition} needs --validation-data, on which the metric is computed"
             )
+
+
+def _check_arriving(options: JobOptions) -> None:
+    if not options.arriving:
+        return
+    if options.epochs != 1:
+        raise UserError(
+            f"--arriving trains on each file once, and --epochs is {options.epochs}: remove "
+            "--epochs"
+        )
+    if options.evaluate_first:
+        raise UserError(
+            "--evaluate-first evaluates on all new records before training, and with --arriving "
+            "they are never all there: remove one of the two"
+        )
 
 
 def _check_tables(options: JobOptions) -> None:

@@ -63,6 +63,10 @@ class CustomReader(DataReader):
         self.fill_advice = ADVICE
         self.column_names: tuple[str, ...] = tuple(getattr(inner, "column_names", ()))
 
+    def grows(self) -> None:
+        """See DataReader: the user's sources are asked for again."""
+        return
+
     def sources(self) -> list[Source]:
         """The user's sources, checked and sorted."""
         found = []

@@ -45,11 +45,22 @@ class FileReader(IndexedReader):
         """See DataReader: the files."""
         return list(self._paths)
 
-    def weights(self) -> dict[str, float]:
+    def grows(self) -> None:
+        """See DataReader."""
+        self._paths = self._paths[:1]
+
+    def arrivals(self, token: str) -> tuple[list[str], str]:
+        """See DataReader: all files."""
+        with reporting(self._pattern):
+            self._storage.list_again()
+        return list(self._storage.names), token
+
+    def weights(self, names: Sequence[str] | None = None) -> dict[str, float]:
         """See DataReader: files without a footer are read whole."""
+        paths = self._paths if names is None else names
         if self.footers:
-            return dict.fromkeys(self._paths, 1.0)
-        sizes = {path: int(self.stamp(path).partition("-")[0] or 0) for path in self._paths}
+            return dict.fromkeys(paths, 1.0)
+        sizes = {path: int(self.stamp(path).partition("-")[0] or 0) for path in paths}
         return {path: 1.0 + size / WEIGHED_BYTES for path, size in sizes.items()}
 
     def stamp(self, name: str) -> str:

@@ -70,12 +70,31 @@ class DataReader(ABC):
         """The names of all sources, sorted. Reads none of them where their names tell them."""
         return [source.name for source in self.sources()]
 
-    def arrivals(self, token: str) -> tuple[list[str], str]:
-        """The names of sources that came since a listing, in order, and the token of this one.
+    def weights(self, names: Sequence[str] | None = None) -> dict[str, float]:
+        """The cost of describing these sources, by default all; 1 if a footer tells everything."""
+        return dict.fromkeys(self.names() if names is None else names, 1.0)
 
-        token: of the listing before; "" at first: then all that there are.
+    def grows(self) -> None:
+        """More sources will come: the columns are those of the first one that is there now.
+
+        Raises UserError if none can come.
         """
-        raise NotImplementedError
+        raise UserError(
+            "--arriving: no new files can come to this --training-data: name a folder, a glob "
+            "pattern or a list of files, or remove --arriving"
+        )
+
+    def arrivals(self, token: str) -> tuple[list[str], str]:
+        """The names of the sources that there are, or have come since an earlier call, in order.
+
+        token: of that call; "" for the first. Returns its own as well.
+        """
+        return self.names(), token
+
+    @property
+    def moves(self) -> bool:
+        """True if a later listing names other sources, and those of an earlier one stay."""
+        return False
 
     def behind(self, trained: Collection[str]) -> None:
         """Earlier jobs have trained the sources of these names: list what comes behind them.
@@ -83,10 +102,6 @@ class DataReader(ABC):
         Of no meaning for sources that are whole, as files are: who lists them leaves them out.
         """
         del trained
-
-    def weights(self) -> dict[str, float]:
-        """The cost of describing each source, by name: 1 if a footer tells all."""
-        return dict.fromkeys(self.names(), 1.0)
 
     @property
     def form(self) -> str:

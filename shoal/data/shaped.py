@@ -64,6 +64,10 @@ class ShapedReader(IndexedReader):
         """See DataReader."""
         return self._inner.names()
 
+    def grows(self) -> None:
+        """See DataReader."""
+        self._inner.grows()
+
     def arrivals(self, token: str) -> tuple[list[str], str]:
         """See DataReader."""
         return self._inner.arrivals(token)
@@ -72,9 +76,14 @@ class ShapedReader(IndexedReader):
         """See DataReader."""
         self._inner.behind(trained)
 
-    def weights(self) -> dict[str, float]:
+    @property
+    def moves(self) -> bool:
         """See DataReader."""
-        return self._inner.weights()
+        return self._inner.moves
+
+    def weights(self, names: Sequence[str] | None = None) -> dict[str, float]:
+        """See DataReader."""
+        return self._inner.weights(names)
 
     @property
     def form(self) -> str:

@@ -343,7 +343,8 @@ def test_the_page_of_training_every_day(here):
     assert "the job continues from" in one(printed, "--job-name second")
     assert "1 of 2 sources of --training-data are new" in one(printed, "--job-dir runs/tuesday")
     assert "first.auc" in one(printed, "--evaluate-first")
-    assert Path("runs/latest").readlink() == Path("wednesday")
+    assert "no more data is looked for (--until-idle)" in one(printed, "--arriving 1")
+    assert Path("runs/latest").readlink() == Path("stream")
     # The same command, as a shell runs it, on a day whose labels have not come yet.
     loop = re.search(r"^shoal analyze [^`]*--against.*?good.json$", GATED.read_text(), re.M | re.S)
     rows = Path("later.csv").read_text().splitlines()
@@ -356,7 +357,7 @@ def test_the_page_of_training_every_day(here):
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 3, done.stderr
     assert "it has one value only, 0" in done.stderr
-    assert Path("runs/latest").readlink() == Path("wednesday")
+    assert Path("runs/latest").readlink() == Path("stream")
     assert not Path("runs/thursday").exists()
     assert Path("thursday.json").exists()
 

@@ -126,7 +126,7 @@ def test_an_injected_cause_is_named(tmp_path, ids, cause, bound_by, evidence, ad
             else:
                 assert slow_steps(cause, found.stage_seconds, found.version)
             job.call_master(methods.STOP_JOB, pb.StopJobRequest(reason="seen"))
-        ended = job.ended()
+            ended = job.ended()
     told = ended.result["diagnosis"]
     stages, steps = ended.result["stage_seconds"], ended.result["versions"]["ps-0"]
     assert stages["training"] > 0

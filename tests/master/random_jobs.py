@@ -259,6 +259,13 @@ class RandomJob:
         elif task is not None and task.kind == pb.DESCRIBE_SOURCES:
             sources = tuple(Source(name, 7 + len(task.sources)) for name in task.sources)
             outcome = outcomes.DataDescribed(**{task.data: sources})
+        elif task is not None and task.kind == pb.LIST_SOURCES:
+            names = {f"v{self.draw.randrange(12)}" for _ in range(self.draw.randrange(4))}
+            come = [
+                FoundSource(each, 1.0, self.draw.choice(("1", "1", "1", "2", "")))
+                for each in sorted(names)
+            ]
+            outcome = outcomes.DataDescribed(more_training=tuple(come), token=f"{self.now}")
         elif task is not None and task.kind == pb.EVALUATE:
             variable = pb.DoubleArray(shape=[2], values=[1.0, 2.0])
             metric = pb.MetricState(name="m", variables=[variable])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 from shoal.base.shuffling import by_numbers
@@ -28,6 +28,7 @@ from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.module import UserModule, user_code
 from shoal.worker.engines import chosen_engine
 from shoal.worker.engines.engine import InputPipeline
+from shoal.worker.input.listings import Listings
 from shoal.worker.input.modes import EVALUATION, PREDICTION, TRAINING
 from shoal.worker.input.shuffling import Shuffled
 from shoal.worker.reports.progress import Progress
@@ -49,6 +50,9 @@ KNOWN_WEIGHT = 0.02
 
 KEPT_TOGETHER = 2000
 """Sources of which is written to --index-dir at once what was found out."""
+
+MOVED = "moved"
+"""The token of a listing of data that does not arrive, where the next one names other sources."""
 
 BATCH = 8
 """Sources that are described at a time."""
@@ -95,6 +99,7 @@ class JobData:
         if config.index_dir:
             self._kept = DescribedSources(open_storage(config.index_dir, "--index-dir"))
         self._to_keep: list[tuple[str, pb.Source]] = []
+        self.listings = Listings()
 
     def _patiently(self, work: Callable[[], Result], again: Callable[[], object]) -> Result:
         return work() if self._patience is None else self._patience.call(work, again)
@@ -116,6 +121,8 @@ class JobData:
             if isinstance(reader, IndexedReader):
                 self._stores[mode] = IndexStore(partial(self._known, mode))
                 reader.share(self._stores[mode])
+            if mode == TRAINING and self._config.arriving:
+                reader.grows()
             self._readers[mode] = reader
 
     def _known(self, mode: str, source: str) -> Known | None:
@@ -199,13 +206,12 @@ class JobData:
         for mode, pattern in self._patterns.items():
             if not pattern:
                 continue
-            before: Mapping[str, Trained] | None = None
+            if mode == TRAINING:
+                self._reader(mode).behind(self._before)
+            weights, token = self._listed(mode)
+            described.token += token
             if mode == TRAINING and self._config.leaves_out_trained:
-                before = read_trained(self._config.continue_from)
-                self._reader(mode).behind(before)
-            weights = self._listed(mode)
-            if before is not None:
-                weights = self._only_new(weights, before, described)
+                weights = self._only_new(weights, described)
             names = list(weights)
             if self._kept is not None:
                 self._kept.tidy()
@@ -228,23 +234,52 @@ class JobData:
                 more.add(name=name, weight=weights[name])
         return described
 
-    def _listed(self, mode: str) -> dict[str, float]:
+    def _listed(self, mode: str, token: str = "") -> tuple[dict[str, float], str]:
+        """The weights of sources by name; and the token of this listing, if others differ."""
         reader = self._reader(mode)
 
-        def listed() -> dict[str, float]:
+        def listed() -> tuple[dict[str, float], str]:
             with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
-                return reader.weights()
+                if mode != TRAINING:
+                    return reader.weights(), ""
+                if not self._config.arriving:
+                    return reader.weights(), MOVED if reader.moves else ""
+                names, later = reader.arrivals(token)
+                return reader.weights(names), later
 
         return self._patiently(listed, reader.reopen)
 
+    def arrivals(self, token: str) -> pb.DataDescription:
+        """The training sources to tell the master of, since a listing of any worker.
+
+        token: of that listing. Once the master has them, `listings` is to be told.
+        """
+        weights, token = self._listed(TRAINING, token)
+        reader, before = self._reader(TRAINING), self._before
+        names = [name for name in weights if name not in before]
+        stamps = self._patiently(
+            lambda: {name: reader.stamp(name) for name in names}, reader.reopen
+        )
+        found = self.listings.news(stamps)
+        more = [
+            pb.FoundSource(name=name, weight=weights[name], stamp=found[name])
+            for name in sorted(found, key=by_numbers)
+        ]
+        return pb.DataDescription(more_training=more, token=token)
+
+    @cached_property
+    def _before(self) -> Mapping[str, Trained]:
+        """The sources that earlier jobs have trained, if these are left out."""
+        if not self._config.leaves_out_trained:
+            return {}
+        return read_trained(self._config.continue_from)
+
     def _only_new(
-        self,
-        weights: dict[str, float],
-        before: Mapping[str, Trained],
-        described: pb.DataDescription,
+        self, weights: dict[str, float], described: pb.DataDescription
     ) -> dict[str, float]:
         """The sources that no earlier job has trained; adds a note with their number."""
         reader = self._reader(TRAINING)
+        before = self._before
         known = [name for name in weights if name in before]
         stamps = self._patiently(
             lambda: {name: reader.stamp(name) for name in known}, reader.reopen

@@ -13,6 +13,9 @@ from shoal.master.work.phases import Phase
 SHOWN = 3
 """So many processes are named."""
 
+FRUITLESS = 3
+"""Looks for new files, after which it is worth a word that there are none."""
+
 
 def waits_for(job: Job) -> str:
     """`TensorFlow to start in worker-0` and the like; empty while the job gets on."""
@@ -42,6 +45,10 @@ def waits_for(job: Job) -> str:
         return f"{held_up.waits_for} ({held_up.id})"
     if phase == Phase.DESCRIBING:
         return "a worker to build the model and to look at the data"
+    arrivals = job.work.description.arrivals
+    quiet = arrivals.open and arrivals.fruitless >= FRUITLESS
+    if quiet and not job.work.ledger.pending and job.work.description.complete:
+        return "new files of --training-data (--arriving)"
     if phase == Phase.TRAINING and job.record.loss.mean is None:
         here, least = members.workers_alive, min(job.config.min_workers, members.workers_wanted)
         if here < least:

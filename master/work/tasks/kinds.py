@@ -28,6 +28,7 @@ class Kind:
 KINDS: Mapping[pb.TaskKind, Kind] = {
     pb.DESCRIBE_DATA: Kind(DataDescribed, doing="reading the data", alone_in=Phase.DESCRIBING),
     pb.DESCRIBE_SOURCES: Kind(DataDescribed, doing="reading the data"),
+    pb.LIST_SOURCES: Kind(DataDescribed, doing="looking for new data"),
     pb.TRAIN: Kind(Done, data="training"),
     pb.EVALUATE: Kind(StatesComputed, data="validation"),
     pb.FINISH_EVALUATION: Kind(MetricsComputed, doing="computing the metrics"),

@@ -250,6 +250,8 @@ def check_data(config: JobConfig) -> list[str]:
         if pattern := getattr(config, name):
             try:
                 reader = open_reader(pattern, flag(name), data_format=config.format_of_data)
+                if name == "training_data" and config.arriving:
+                    reader.grows()
                 csv = csv or reads_csv(reader)
                 # Not sources(), which reads whole CSV files; the workers count.
                 columns[name] = reader.schema().names

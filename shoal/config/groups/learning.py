@@ -93,6 +93,31 @@ class DataOptions:
     prediction_data: str = option(
         f"Records to predict: {_RECORDS}", "", commands="predict", value="DATA"
     )
+    arriving: float = option(
+        "Seconds between two looks for new files of --training-data, which are trained as they "
+        "come; the job ends by --until-idle, --leg or shoal stop. Rename a file into the folder "
+        "when it is whole. 0: only the files that are there when the job begins.",
+        0.0,
+        commands="train",
+        least=0,
+        value="SECONDS",
+    )
+    until_idle: float = option(
+        "The job of --arriving ends when no new file has come for so many seconds, and all are "
+        "trained. 0: it waits for files without end.",
+        0.0,
+        commands="train",
+        least=0,
+        value="SECONDS",
+    )
+    leg: float = option(
+        "The job of --arriving takes no new files after so many seconds, and ends when those it "
+        "has are trained. The next one goes on with --latest and --only-new. 0: without end.",
+        0.0,
+        commands="train",
+        least=0,
+        value="SECONDS",
+    )
     event_time: str = option(
         "Column of the training records with the time of each, which tells when rows expire. UNIT "
         "is that of its numbers since 1970: s, ms, us, ns or d; the types timestamp and date need "

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from shoal.base.words import near
-from shoal.errors import UnreadableError, UserError
+from shoal.errors import NoFilesError, UserError
 
 ENDINGS = {
     ".csv": "csv",
@@ -74,11 +74,11 @@ def find_files(pattern: str, flag: str, kind: str = "") -> list[str]:
             files += _below(folder, flag, kind)
         if files:
             return sorted(set(files))
-        raise UnreadableError(f"{flag}: no file matches {pattern}", may_be_mistake=True)
+        raise NoFilesError(f"{flag}: no file matches {pattern}")
     scheme = re.search(r"(?:^|/)(\w{2,}:)/(?=[^/])", pattern)
     hint = f" (a URL has two slashes: {scheme[1]}//...)" if scheme else _near(pattern)
     message = f"{flag}: there is no file or folder {pattern}{hint}"
-    raise UnreadableError(message, may_be_mistake=True)
+    raise NoFilesError(message)
 
 
 def check_known(path: str, flag: str, kind: str) -> None:
@@ -99,7 +99,7 @@ def _below(folder: str, flag: str, kind: str) -> list[str]:
     files = data_files(names_below(folder), kind)
     if not files:
         message = f"{flag}: the folder {folder} holds no file ending in {KNOWN}"
-        raise UnreadableError(message, may_be_mistake=True)
+        raise NoFilesError(message)
     return [os.path.join(folder, path) for path in files]
 
 

@@ -33,16 +33,28 @@ class Partitions:
     fields: Mapping[str, pa.Field]
 
     def values(self, path: str) -> dict[str, Any]:
-        """The value of each column in the file; None for a missing one."""
+        """The value of each column in the file; None for a missing one.
+
+        Raises UserError for a file that has come later, if its folders are others.
+        """
+        values = partition_of(path)
+        if lacking := self.fields.keys() - values.keys():
+            raise UserError(
+                f"{path}: no folder of it gives column {min(lacking)}, as of the others"
+            )
         return {
-            name: None if value == MISSING else _typed(value, self.fields[name].type)
-            for name, value in partition_of(path).items()
+            name: None if value == MISSING else _typed(path, value, self.fields[name])
+            for name, value in values.items()
             if name in self.fields
         }
 
 
-def _typed(value: str, kind: pa.DataType) -> Any:
-    return int(value) if pa.types.is_integer(kind) else value
+def _typed(path: str, value: str, field: pa.Field) -> Any:
+    if not pa.types.is_integer(field.type):
+        return value
+    if not _INTEGER.fullmatch(value):
+        raise UserError(f"{path}: column {field.name} of the others' folders is an integer")
+    return int(value)
 
 
 def partition_of(path: str) -> dict[str, str]:

@@ -23,6 +23,7 @@ from shoal.data.places.files import KNOWN, check_known, data_files, format_of, n
 from shoal.data.ranges import RangeFile, at_once
 from shoal.errors import (
     Error,
+    NoFilesError,
     UnreadableError,
     UserError,
     without_credentials,
@@ -78,7 +79,7 @@ class RemoteFiles:
             raise UnreadableError(message, may_be_mistake=True) from error
         if paths is None:
             message = f"{flag}: there is no file or folder {shown}"
-            raise UnreadableError(message, may_be_mistake=True)
+            raise NoFilesError(message)
         self._filled = filled
         self._stamps: dict[str, str] = {}
         self.listed: dict[str, str] = {}
@@ -100,7 +101,7 @@ class RemoteFiles:
                 self._paths[name] = each
         if not named:
             message = f"{flag}: no file matches {shown}, or none ends in {KNOWN}"
-            raise UnreadableError(message, may_be_mistake=True)
+            raise NoFilesError(message)
         self.names = sorted(named)
         # What was listed is kept by some file systems: much memory, and older than the files.
         self._fs.invalidate_cache()
@@ -238,6 +239,16 @@ class RemoteFiles:
     def found_stamp(self, name: str) -> str:
         """The stamp of a file as it was listed."""
         return self._stamps.get(name, "")
+
+    def lists(self, name: str) -> bool:
+        """True if the file was listed."""
+        return name in self._stamps
+
+    def found(self, later: RemoteFiles) -> None:
+        """Know the files of a later listing, too."""
+        self.names = later.names
+        self._stamps |= later._stamps
+        self._paths |= later._paths
 
 
 def _protocols(files: Any) -> Sequence[str]:

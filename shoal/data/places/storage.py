@@ -23,7 +23,7 @@ from shoal.config.url_variables import fill
 from shoal.data.places.files import PACKED, find_files
 from shoal.data.places.recent import Recent
 from shoal.data.places.remote import RemoteFiles, is_url
-from shoal.errors import NOT_THERE, UnreadableError, UserError, without_secrets
+from shoal.errors import NOT_THERE, NoFilesError, UnreadableError, UserError, without_secrets
 from shoal.files.storage import file_system
 
 LIST = "@"
@@ -56,6 +56,7 @@ class Storage:
     def __init__(
         self, pattern: str, flag: str, kind: str = "", names: Sequence[str] | None = None
     ) -> None:
+        self._given = pattern, flag, kind
         if names is None and pattern.startswith(LIST):
             names = listed_files(pattern.removeprefix(LIST), flag)
             pattern = names[0]
@@ -67,6 +68,17 @@ class Storage:
             for name in self.names:
                 check_utf8(name, flag)
         self._unpacked: Recent[str, pa.NativeFile] = Recent(UNPACKED_FILES)
+
+    def list_again(self) -> None:
+        """Look the files up anew; now there may be none. Raises UnreadableError."""
+        try:
+            found = Storage(*self._given)
+        except NoFilesError:
+            self.names = []
+            return
+        self.names = found.names
+        if self._remote is not None and found._remote is not None:
+            self._remote.found(found._remote)
 
     @property
     def listed(self) -> dict[str, str]:
@@ -87,7 +99,11 @@ class Storage:
 
     def found_stamp(self, name: str) -> str:
         """The `stamp` of a file, for a URL as it was listed. Begins with its size, and a dash."""
-        return self.stamp(name) if self._remote is None else self._remote.found_stamp(name)
+        if self._remote is None:
+            return self.stamp(name)
+        if not self._remote.lists(name):  # another process has found it, later
+            self.list_again()
+        return self._remote.found_stamp(name)
 
     def warm(self, names: Iterable[str]) -> None:
         """The ends of these files will be read next, in this order."""

@@ -47,7 +47,9 @@ def audited(configuration, events):
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 400))
 @example(seed=323, steps=200)  # stopped during tasks of which a server had lost a part
 def test_every_job_adds_up_at_every_moment(seed, steps):
-    configuration = config(workers="3", servers="2", epochs=2, relaunch_limit=20)
+    arrives = seed % 3 == 1
+    fields = {"arriving": 1.0, "until_idle": 30.0} if arrives else {"epochs": 2}
+    configuration = config(workers="3", servers="2", relaunch_limit=20, **fields)
     world = RandomJob(configuration, seed)
     for _ in range(steps):
         world.step()

@@ -60,10 +60,13 @@ def replayed(configuration, events):
 
 def of_a_random_job(seed, sync, **fields):
     """The configuration of a job in which anything may happen."""
+    arrives = seed % 4 == 1
     return config(
         workers="3",
         servers="2",
-        epochs=2,
+        epochs=1 if arrives else 2,
+        arriving=float(arrives),
+        until_idle=20.0 * arrives,
         validation_data="v",
         output="o",
         staleness_bound=-1 if sync else 2,
@@ -71,7 +74,7 @@ def of_a_random_job(seed, sync, **fields):
         grads_to_wait=2 if sync else 0,
         max_bad_records=2,
         seed=seed % 100,
-        evaluate_first=seed % 3 == 0,
+        evaluate_first=seed % 3 == 0 and not arrives,
         continue_from="" if seed % 3 else "/before/checkpoint-00000001",
         **{"relaunch_limit": 5} | fields,
     )

@@ -32,7 +32,7 @@ def test_parts_count_in_the_order_of_the_sources_whoever_is_faster(seed):
     draw = random.Random(seed)
     sources = found(700)
     description = Description(TaskIds())
-    description.begin({"training": sources})
+    description.add({"training": sources})
     leased, ready = [], []
     while not description.complete:
         task = description.take(ANYBODY)
@@ -54,7 +54,7 @@ def test_parts_count_in_the_order_of_the_sources_whoever_is_faster(seed):
 
 def test_large_sources_are_described_one_by_one():
     description = Description(TaskIds())
-    description.begin({"training": found(3, weight=40.0)})
+    description.add({"training": found(3, weight=40.0)})
     assert [len(description.take(ANYBODY).sources) for _ in range(3)] == [1, 1, 1]
 
 

@@ -125,13 +125,22 @@ class KafkaReader(IndexedReader):
         topic = self._place.topic
         return [str(each) for each in with_beginnings(self._segments(), self._begins(), topic)]
 
-    def weights(self) -> dict[str, float]:
+    def weights(self, names: Sequence[str] | None = None) -> dict[str, float]:
         """See DataReader; without the empty ones, where earlier jobs told where to begin."""
-        names = [str(each) for each in self._segments()] if self._trained else self.names()
+        if names is None:
+            names = [str(each) for each in self._segments()] if self._trained else self.names()
         return {name: self._weight(Segment.parse(name)) for name in names}
 
     def _weight(self, segment: Segment) -> float:
         return 1.0 + (len(segment) / COUNTED if self._place.counts_gaps else 0.0)
+
+    def grows(self) -> None:
+        """See DataReader: any topic may; its columns are those of a sample."""
+
+    @property
+    def moves(self) -> bool:
+        """See DataReader: a topic that has grown is cut into other segments."""
+        return True
 
     def arrivals(self, token: str) -> tuple[list[str], str]:
         """See DataReader: a segment once it is full, or `linger` after its first record was seen.
