@@ -1,0 +1,141 @@
+"""A job on a topic of Kafka under kills: each offset must be trained once.
+
+`python -m benchmarks.soak_kafka --records 2000000 --kills 30`; `make soak-kafka` runs it. A mock
+cluster keeps a topic of four partitions. Each share of the records is written while the job trains
+those before; then a worker, a server or the master is killed, drawn by the seed. What the job says
+is held against the rows of the model that counts, and against what was written.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from shoal.tools.counting.counts import GROUPS
+from tests.data.kafka.cluster import PARTITIONS, running
+from tests.jobs.running import RunningJob, audited
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[1]
+
+USERS = 1000
+
+BATCH = 1024
+
+TARGETS = (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1), ("master", 0))
+
+# The mock keeps 5 MB of a partition, as they were sent.
+PACKED = {"compression.type": "zstd", "compression.level": 12, "linger.ms": 100}
+
+
+def write(cluster, topic, first, end):
+    """Write the records [first, end), record n to partition n modulo their number."""
+    for partition in range(PARTITIONS):
+        own = range(first + (partition - first) % PARTITIONS, end, PARTITIONS)
+        values = (b'{"record": %d, "user": %d}' % (n, n % USERS) for n in own)
+        cluster.write(topic, partition, values, **PACKED)
+
+
+def problems_of(output, records):
+    """What the rows of the model say against each record having been trained once."""
+    problems = []
+    table = pq.read_table(output / "tables" / "records.parquet")
+    ids, rows = table["id"].to_numpy(), np.stack(table["vector"].to_numpy())[:, 0]
+    if not np.array_equal(np.sort(ids), np.arange(records)):
+        lost = np.setdiff1d(np.arange(records), ids)
+        problems.append(f"{len(lost):,} records have no row, such as {lost[:3]}")
+    if len(other := np.flatnonzero(rows != -1)):
+        problems.append(f"{len(other):,} records were not trained once, such as {ids[other[:3]]}")
+    users = pq.read_table(output / "tables" / "users.parquet")
+    sums = dict(zip(users["id"].to_pylist(), users["vector"].to_pylist(), strict=True))
+    wrong = [n for n in range(USERS) if sums[n][0] != -len(range(n, records, USERS))]
+    if wrong:
+        problems.append(f"the rows of {len(wrong)} users are wrong, such as {wrong[:3]}")
+    (dense,) = pq.read_table(output / "dense.parquet").to_pylist()
+    if dense["values"] != [-float(len(range(n, records, GROUPS))) for n in range(GROUPS)]:
+        problems.append(f"the dense weights are {dense['values']}")
+    return problems
+
+
+def soaked(folder, records, kills, seed):
+    """Run the job; returns what it said, its problems and seconds."""
+    draw = random.Random(seed)
+    began = time.perf_counter()
+    done = 0
+    with running() as cluster:
+        topic = cluster.topic()
+        shares = np.linspace(0, records, kills + 2).astype(int).tolist()
+        write(cluster, topic, 0, shares[1])
+        with RunningJob(
+            "train",
+            folder,
+            "soak",
+            model_zoo=ROOT / "shoal/tools/counting",
+            model_def="counts.custom_model",
+            training_data=cluster.url(topic, linger=0.5),
+            arriving=0.3,
+            until_idle=5,
+            workers=2,
+            servers=2,
+            batch_size=BATCH,
+            num_minibatches_per_task=8,
+            durability="file",
+            relaunch_limit=10 * kills,
+            checkpoint_seconds=20,
+            output=folder / "out",
+        ) as job:
+            for number in range(1, kills + 1):
+                least = draw.randrange(shares[number - 1], shares[number] + 1)
+                job.wait_status(
+                    f"{least:,} trained records", lambda s, n=least: s.ledger.trained_once >= n
+                )
+                write(cluster, topic, shares[number], shares[number + 1])
+                who = draw.choice(TARGETS)
+                until(f"{who[0]}-{who[1]}", lambda who=who: job.pid(*who))
+                job.kill(*who)
+                done += 1
+                spent = time.perf_counter() - began
+                print(f"{spent:6.1f} s: {least:,} trained, {who[0]}-{who[1]} killed", flush=True)
+            ended = job.ended()
+        said = ended.result or {"state": "none", "ledger": {}, "failure": ended.err}
+        problems = [] if said["state"] == "succeeded" else [f"it {said['state']}: {ended.err}"]
+        if not problems:
+            problems = problems_of(folder / "out", records) + audited(job.folder)["problems"]
+        if said["ledger"].get("trained_once") != records:
+            problems.append(f"the ledger is {said['ledger']}")
+    return {
+        "records": records,
+        "kills": done,
+        "seed": seed,
+        "seconds": round(time.perf_counter() - began, 1),
+        "state": said["state"],
+        "ledger": said["ledger"],
+        "problems": problems,
+    }
+
+
+@click.command()
+@click.option("--records", default=2_000_000)
+@click.option("--kills", default=30)
+@click.option("--seed", default=1)
+def main(records, kills, seed):
+    """Run one job, and write build/soak_kafka.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = soaked(Path(folder), records, kills, seed)
+    (ROOT / "build/soak_kafka.json").write_text(json.dumps(report, indent=1))
+    print(json.dumps(report, indent=1))
+    sys.exit(bool(report["problems"]))
+
+
+if __name__ == "__main__":
+    main()
