@@ -32,10 +32,13 @@ USERS = 1000
 
 BATCH = 1024
 
+IDLE_SECONDS = 40
+"""After which the job ends: more than it takes to write a share on a busy machine."""
+
 TARGETS = (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1), ("master", 0))
 
 # The mock keeps 5 MB of a partition, as they were sent.
-PACKED = {"compression.type": "zstd", "compression.level": 12, "linger.ms": 100}
+PACKED = {"compression.type": "zstd", "linger.ms": 100}
 
 
 def write(cluster, topic, first, end):
@@ -84,7 +87,7 @@ def soaked(folder, records, kills, seed):
             model_def="counts.custom_model",
             training_data=cluster.url(topic, linger=0.5),
             arriving=0.3,
-            until_idle=5,
+            until_idle=IDLE_SECONDS,
             workers=2,
             servers=2,
             batch_size=BATCH,

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.master.job.events import MasterRestarted
 from tests.data.kafka import cluster as clusters
-from tests.jobs.results import PIPELINED, applied
+from tests.jobs.results import PIPELINED, SERIAL, applied
 from tests.jobs.running import RunningJob, audited, run
 from tests.jobs.test_arriving import trained
 from tests.waiting import until
@@ -115,3 +115,46 @@ def test_a_job_without_arriving_trains_what_there_is_and_leaves_bad_messages_out
     total, counts = applied(tmp_path / "out")
     assert counts == dict.fromkeys(sorted({*range(200)} - {57, 133}), 1)
     assert total == [198] * len(total)
+
+
+def test_records_that_retention_deletes_fail_by_offset_and_the_others_are_trained(
+    tmp_path, cluster
+):
+    topic = cluster.topic()
+
+    def write(first, end):
+        # Each batch of 5 is deleted as a whole, beyond 5 MB.
+        for begin in range(first, end, 5):
+            ids, pad = range(begin, begin + 5), b"x" * 100_000
+            values = [b'{"id": %d, "pad": "%s"}' % (i, pad) for i in ids]
+            cluster.write(topic, 0, values, **{"batch.num.messages": 5, "linger.ms": 1000})
+
+    write(0, 45)
+    with RunningJob(
+        "train",
+        tmp_path,
+        "gone",
+        environment={"GATES": "step-1"},
+        training_data=cluster.url(topic, rows=8),
+        max_bad_records=10,
+        output=tmp_path / "out",
+        **SERIAL,
+    ) as job:
+        job.at_gate("step-1")
+        write(45, 55)
+        # What librdkafka has fetched goes with the process.
+        job.kill("worker", 0)
+        job.open("step-1")
+        ended = job.ended()
+    assert ended.code == 0, ended.out + ended.err
+    (low,) = {
+        int(each["error"].rpartition("from offset ")[2].partition(" ")[0])
+        for each in ended.result["bad_records"]
+    }
+    places = {each["place"] for each in ended.result["bad_records"]}
+    assert places == {f"offset {i} of partition 0 of topic {topic}" for i in range(low)}
+    assert 0 < low < 8  # part of a segment
+    assert ended.ledger["failed"] == low
+    assert ended.ledger["trained_once"] == 45 - low
+    _, counts = applied(tmp_path / "out")
+    assert counts == dict.fromkeys(range(low, 45), 1)

@@ -80,6 +80,7 @@ class KafkaReader(IndexedReader):
         self._begun: dict[int, int] | None = None
         self._seen: Mapping[int, Position] = {}
         self._sample: tuple[int, Sample] | None = None
+        self._lows: dict[int, int] = {}  # the oldest offset by partition, as it was once
         self._counted: Recent[str, Sequence[int]] = Recent(KEPT)
 
     # ------------------------------------------------------------ sources
@@ -296,6 +297,8 @@ class KafkaReader(IndexedReader):
             return
         wanted = start
         first, last = int(offsets[start]), int(offsets[end - 1])
+        if first < self._lows.get(segment.partition, 0):
+            self._missing(segment, offsets[start:end], ())
         for run in self._broker.fetch(segment.partition, first, last + 1):
             due = offsets[wanted : min(wanted + len(run.offsets), end)]
             if not np.array_equal(due, run.offsets):
@@ -328,6 +331,7 @@ class KafkaReader(IndexedReader):
 
     def reopen(self) -> None:
         """See DataReader."""
+        self._lows.clear()
         self._broker.reopen()
 
     # ------------------------------------------------------------ errors
@@ -349,7 +353,11 @@ class KafkaReader(IndexedReader):
                 f"{self._where}: {self._at(segment.partition, other)} has a record, and had none "
                 "when the segment was counted: was the topic made anew? Begin a new job"
             )
-        low, _ = self._broker.marks()[segment.partition]
+        # The search for the records that are gone asks for one after the other.
+        low = self._lows.get(segment.partition, 0)
+        if first >= low:
+            low, _ = self._broker.marks()[segment.partition]
+            self._lows[segment.partition] = low
         where = self._at(segment.partition, first)
         if first < low:
             end = min(low, segment.end)
