@@ -10,9 +10,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
-.PHONY: demo test test-fast test-times test-processors test-seeds test-engines test-recipes test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
+.PHONY: demo demo-online test test-fast test-times test-processors test-seeds test-engines test-recipes test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish bench-kafka soak soak-kafka soak-publish annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish bench-kafka soak soak-kafka soak-publish soak-arriving annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
 # The packages that deploy/dependencies.py names for $(1), with a line for each that is fetched.
@@ -38,6 +38,10 @@ $(VENV)/jobs: $(VENV)/tools
 	@$(call INSTALL,cpu)
 	@SHOAL_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
 	  --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/serves: $(VENV)/jobs
+	@$(call INSTALL,serve demo)
 	@touch $@
 
 $(VENV)/installed: $(VENV)/jobs
@@ -73,6 +77,10 @@ demo:
 	  --validation-data build/movielens/validation.parquet \
 	  --servers 2 --workers 2 --epochs 3 --batch-size 256 \
 	  --evaluation-steps 300 --output build/demo/export
+
+# A model that learns while it is asked, for four minutes: build/online has the plot.
+demo-online: build/compiled $(VENV)/serves
+	$(BIN)/python -m shoal.model_zoo.online.demo build/online
 
 build/movielens/train.parquet: build/compiled $(VENV)/jobs
 	$(BIN)/python -m shoal.model_zoo.movielens.prepare build/movielens
@@ -345,6 +353,10 @@ soak-kafka: build/extensions
 # Records a second of the reader of Kafka's topics, against a plain consumer and json.loads.
 bench-kafka: build/extensions
 	$(BIN)/python -m benchmarks.kafka
+
+# Ten minutes of files that arrive, in three legs with thirty kills: each record once, and how late.
+soak-arriving: build/extensions
+	$(BIN)/python -m benchmarks.arriving $(ARRIVING)
 
 # Samples a second with a delta each second, and without, in turns.
 bench-publish: build/extensions

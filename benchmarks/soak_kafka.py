@@ -1,17 +1,20 @@
 """A job on a topic of Kafka under kills: each offset must be trained once.
 
 `python -m benchmarks.soak_kafka --records 2000000 --kills 30`; `make soak-kafka` runs it. A mock
-cluster keeps a topic of four partitions. Each share of the records is written while the job trains
-those before; then a worker, a server or the master is killed, drawn by the seed. What the job says
-is held against the rows of the model that counts, and against what was written.
+cluster keeps a topic of four partitions, to which the records are written while the job trains.
+Again and again a worker, a server or the master is killed, drawn by the seed, at a number of trained
+records that it draws too. What the job says is held against the rows of the model that counts, and
+against what was written.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -32,8 +35,11 @@ USERS = 1000
 
 BATCH = 1024
 
+PORTIONS, PORTION_SECONDS = 400, 0.3
+"""In which the records are written, and the pause between two of them."""
+
 IDLE_SECONDS = 40
-"""After which the job ends: more than it takes to write a share on a busy machine."""
+"""After which the job ends: more than it takes to write a portion on a busy machine."""
 
 TARGETS = (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1), ("master", 0))
 
@@ -41,12 +47,22 @@ TARGETS = (("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1), ("master", 0))
 PACKED = {"compression.type": "zstd", "linger.ms": 100}
 
 
-def write(cluster, topic, first, end):
-    """Write the records [first, end), record n to partition n modulo their number."""
-    for partition in range(PARTITIONS):
-        own = range(first + (partition - first) % PARTITIONS, end, PARTITIONS)
-        values = (b'{"record": %d, "user": %d}' % (n, n % USERS) for n in own)
-        cluster.write(topic, partition, values, **PACKED)
+class Writer(threading.Thread):
+    """Writes the records, record n to partition n modulo their number, a portion at a time."""
+
+    def __init__(self, cluster, topic, records):
+        super().__init__(daemon=True)
+        self._cluster, self._topic, self._records = cluster, topic, records
+
+    def run(self):
+        producer = self._cluster.producer(**PACKED)
+        edges = np.linspace(0, self._records, PORTIONS + 1).astype(int).tolist()
+        for first, end in itertools.pairwise(edges):
+            for n in range(first, end):
+                value = b'{"record": %d, "user": %d}' % (n, n % USERS)
+                producer.produce(self._topic, value=value, partition=n % PARTITIONS)
+            assert producer.flush(60) == 0
+            time.sleep(PORTION_SECONDS)
 
 
 def problems_of(output, records):
@@ -77,8 +93,8 @@ def soaked(folder, records, kills, seed):
     done = 0
     with running() as cluster:
         topic = cluster.topic()
-        shares = np.linspace(0, records, kills + 2).astype(int).tolist()
-        write(cluster, topic, 0, shares[1])
+        shares = np.linspace(0, records, kills + 1).astype(int).tolist()
+        Writer(cluster, topic, records).start()
         with RunningJob(
             "train",
             folder,
@@ -102,7 +118,6 @@ def soaked(folder, records, kills, seed):
                 job.wait_status(
                     f"{least:,} trained records", lambda s, n=least: s.ledger.trained_once >= n
                 )
-                write(cluster, topic, shares[number], shares[number + 1])
                 who = draw.choice(TARGETS)
                 until(f"{who[0]}-{who[1]}", lambda who=who: job.pid(*who))
                 job.kill(*who)

@@ -1,0 +1,1 @@
+"""A model that learns while it is asked: `make demo-online`."""
