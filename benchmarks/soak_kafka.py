@@ -2,8 +2,8 @@
 
 `python -m benchmarks.soak_kafka --records 2000000 --kills 30`; `make soak-kafka` runs it. A mock
 cluster keeps a topic of four partitions, to which the records are written while the job trains.
-Again and again a worker, a server or the master is killed, drawn by the seed, at a number of trained
-records that it draws too. What the job says is held against the rows of the model that counts, and
+Again and again a worker, a server or the master is killed, when so many records are trained: both
+are drawn by the seed. What the job says is held against the rows of the model that counts, and
 against what was written.
 """
 
@@ -66,7 +66,7 @@ class Writer(threading.Thread):
 
 
 def problems_of(output, records):
-    """What the rows of the model say against each record having been trained once."""
+    """The reasons why, by the rows of the model, not each record was trained once."""
     problems = []
     table = pq.read_table(output / "tables" / "records.parquet")
     ids, rows = table["id"].to_numpy(), np.stack(table["vector"].to_numpy())[:, 0]

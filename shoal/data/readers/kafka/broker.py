@@ -43,7 +43,7 @@ ERRORS = 20
 """That are kept of those that librdkafka tells by itself."""
 
 NO_OFFSET = -1001
-"""What a broker says for an offset that was never committed."""
+"""The answer of a broker for an offset that was never committed."""
 
 
 @dataclass(frozen=True)

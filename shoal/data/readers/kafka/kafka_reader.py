@@ -102,7 +102,7 @@ class KafkaReader(IndexedReader):
         return self._begun
 
     def _segments(self) -> list[Segment]:
-        """Those of the topic as it was when it was listed first, none without a record."""
+        """The segments of the topic as it was when it was listed first, none without a record."""
         if self._listed is None:
             positions = {partition: Position(at) for partition, at in self._begins().items()}
             self._listed, _ = self._arrived(positions, linger=0)
@@ -198,7 +198,7 @@ class KafkaReader(IndexedReader):
         return self._counted.get(str(segment), found)
 
     def _count(self, segment: Segment) -> pa.Table:
-        """Those that are there. What is deleted already counts as if it had been."""
+        """The offsets that are there; one that is deleted already counts as if it were."""
         runs = [
             np.asarray(run.offsets)
             for run in self._broker.fetch(segment.partition, segment.first, segment.end)

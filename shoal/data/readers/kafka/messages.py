@@ -224,7 +224,7 @@ def _record(value: bytes, place: int) -> pa.RecordBatch:
 
 
 def _checked(values: list[bytes], parse: Callable[[list[bytes]], Result]) -> Result:
-    """What `parse` makes of messages. Raises DamagedError for the first one that it refuses."""
+    """The result of `parse`. Raises DamagedError for the first message that it refuses."""
     try:
         return parse(values)
     except UserError as error:

@@ -44,7 +44,7 @@ _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@?#,\[\]]+):(\d{1,5})")
 
 @dataclass(frozen=True)
 class KafkaPlace:
-    """A topic, and how it is read.
+    """A topic, and the way in which it is read.
 
     name: URL without options and credentials, for errors. start: "earliest", "latest", "committed",
     or a time in milliseconds since 1970. rows: most records of a segment. linger: seconds after

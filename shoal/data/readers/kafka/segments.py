@@ -72,7 +72,7 @@ def positions_of(token: str) -> dict[int, Position]:
 
 
 def ends_of(names: Iterable[str], topic: str) -> dict[int, int]:
-    """Where the segments of a topic end among some sources: the last offset + 1 by partition."""
+    """The end of the last segment of each partition of a topic, among the names of sources."""
     ends: dict[int, int] = {}
     for name in names:
         found = _NAME.fullmatch(name)
