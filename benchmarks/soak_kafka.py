@@ -3,8 +3,8 @@
 `python -m benchmarks.soak_kafka --records 2000000 --kills 30`; `make soak-kafka` runs it. A mock
 cluster keeps a topic of four partitions, to which the records are written while the job trains.
 Again and again a worker, a server or the master is killed, when so many records are trained: both
-are drawn by the seed. What the job says is held against the rows of the model that counts, and
-against what was written.
+are drawn by the seed. The rows of the model that counts must be what each offset once makes of
+them, and of the records that the audit names as repeated, whose push a worker left half done.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from pathlib import Path
 
 import click
 import numpy as np
-import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from shoal.tools.counting.counts import GROUPS
+from shoal.checkpoints.trained import trained_list
+from shoal.data.readers.kafka.segments import Segment
+from shoal.files.storage import open_storage
+from shoal.tools.chaos.count import Part, compare
+from shoal.tools.chaos.count_job import Source
 from tests.data.kafka.cluster import PARTITIONS, running
 from tests.jobs.running import RunningJob, audited
 from tests.waiting import until
@@ -34,6 +37,8 @@ ROOT = Path(__file__).parents[1]
 USERS = 1000
 
 BATCH = 1024
+
+SERVERS = 2
 
 PORTIONS, PORTION_SECONDS = 400, 0.3
 """In which the records are written, and the pause between two of them."""
@@ -65,25 +70,26 @@ class Writer(threading.Thread):
             time.sleep(PORTION_SECONDS)
 
 
-def problems_of(output, records):
-    """The reasons why, by the rows of the model, not each record was trained once."""
-    problems = []
-    table = pq.read_table(output / "tables" / "records.parquet")
-    ids, rows = table["id"].to_numpy(), np.stack(table["vector"].to_numpy())[:, 0]
-    if not np.array_equal(np.sort(ids), np.arange(records)):
-        lost = np.setdiff1d(np.arange(records), ids)
-        problems.append(f"{len(lost):,} records have no row, such as {lost[:3]}")
-    if len(other := np.flatnonzero(rows != -1)):
-        problems.append(f"{len(other):,} records were not trained once, such as {ids[other[:3]]}")
-    users = pq.read_table(output / "tables" / "users.parquet")
-    sums = dict(zip(users["id"].to_pylist(), users["vector"].to_pylist(), strict=True))
-    wrong = [n for n in range(USERS) if sums[n][0] != -len(range(n, records, USERS))]
-    if wrong:
-        problems.append(f"the rows of {len(wrong)} users are wrong, such as {wrong[:3]}")
-    (dense,) = pq.read_table(output / "dense.parquet").to_pylist()
-    if dense["values"] != [-float(len(range(n, records, GROUPS))) for n in range(GROUPS)]:
-        problems.append(f"the dense weights are {dense['values']}")
-    return problems
+def sources_of(job, records):
+    """The segments that the job has trained, as sources with the numbers of their records."""
+    sources = []
+    trained = trained_list(open_storage(str(job.folder.path / "checkpoints"))).sources
+    for segment in map(Segment.parse, trained):
+        numbers = np.arange(segment.first, segment.end) * PARTITIONS + segment.partition
+        sources.append(Source(str(segment), numbers, numbers % USERS))
+    found = np.sort(np.concatenate([each.records for each in sources]))
+    assert np.array_equal(found, np.arange(records)), "the segments do not have each record once"
+    return sources
+
+
+def problems_of(job, output, records):
+    """The reasons why the model is not what each record, and what the audit repeats, make of it."""
+    audit = audited(job.folder)
+    found = compare(output, [Part(sources_of(job, records), 1, audit)], SERVERS)
+    for line in found.lines():
+        print(line)
+    problems = ["the rows are not as offsets and audit say"] * found.differs
+    return problems + ["updates were lost"] * bool(found.lost) + audit["problems"]
 
 
 def soaked(folder, records, kills, seed):
@@ -105,7 +111,7 @@ def soaked(folder, records, kills, seed):
             arriving=0.3,
             until_idle=IDLE_SECONDS,
             workers=2,
-            servers=2,
+            servers=SERVERS,
             batch_size=BATCH,
             num_minibatches_per_task=8,
             durability="file",
@@ -128,9 +134,10 @@ def soaked(folder, records, kills, seed):
         said = ended.result or {"state": "none", "ledger": {}, "failure": ended.err}
         problems = [] if said["state"] == "succeeded" else [f"it {said['state']}: {ended.err}"]
         if not problems:
-            problems = problems_of(folder / "out", records) + audited(job.folder)["problems"]
-        if said["ledger"].get("trained_once") != records:
-            problems.append(f"the ledger is {said['ledger']}")
+            problems = problems_of(job, folder / "out", records)
+        ledger = said["ledger"]
+        if ledger and ledger["trained_once"] + ledger["repeated"] != records:
+            problems.append(f"the ledger is {ledger}")
     return {
         "records": records,
         "kills": done,
