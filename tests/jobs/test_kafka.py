@@ -15,10 +15,13 @@ pytestmark = [pytest.mark.job, pytest.mark.usefixtures("own")]
 
 
 class Writer:
-    """Writes ids from 0 on, in turn to the partitions of a topic, in a thread until it is left."""
+    """Writes ids from 0 on, in turn to the partitions of a topic, in a thread until it is left.
+
+    There are older records in two partitions.
+    """
 
     def __init__(self, cluster, seconds=0.1, records=20):
-        self.topic = cluster.topic()
+        self.topic = cluster.topic([[b'{"id": -1}'] * 7, [], [b'{"id": -2}']])
         self.count = 0
         self._cluster, self._seconds, self._records = cluster, seconds, records
         self._producer = cluster.producer()
@@ -38,16 +41,18 @@ class Writer:
             self.add()
 
     def __enter__(self):
-        self.add()
-        self._thread.start()
         return self
+
+    def begin(self):
+        self._thread.start()
 
     def __exit__(self, *_):
         self.end()
 
     def end(self):
         self._done.set()
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,7 @@ def cluster():
 def test_each_offset_is_trained_once_whoever_is_killed_and_over_legs(tmp_path, cluster):
     with Writer(cluster) as writer:
         fields = {
-            "training_data": cluster.url(writer.topic, rows=24, linger=0.3),
+            "training_data": cluster.url(writer.topic, start="latest", rows=24, linger=0.3),
             "arriving": 0.3,
             "latest": tmp_path / "latest",
             "only_new": True,
@@ -71,7 +76,9 @@ def test_each_offset_is_trained_once_whoever_is_killed_and_over_legs(tmp_path, c
             "relaunch_limit": 9,
             **PIPELINED,
         }
-        with RunningJob("train", tmp_path, "monday", leg=5, **fields) as job:
+        with RunningJob("train", tmp_path, "monday", leg=8, **fields) as job:
+            job.wait_status("that it waits", lambda status: "new files" in status.waits_for)
+            writer.begin()
             for number, who in enumerate((("worker", 0), ("ps", 0), ("master", 0))):
                 job.wait_status(f"records before kill {number}", trained(40 + 120 * number))
                 job.kill(*who)
