@@ -1642,7 +1642,7 @@ class Failure(_message.Message):
     def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., error: _Optional[str] = ..., place: _Optional[str] = ..., server: _Optional[int] = ...) -> None: ...
 
 class ReportTaskRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training", "records_touched", "acknowledged", "journal", "held")
+    __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training", "records_touched", "acknowledged", "journal", "held", "progressive", "progressive_records")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -1658,6 +1658,8 @@ class ReportTaskRequest(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    PROGRESSIVE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESSIVE_RECORDS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     task: int
@@ -1673,7 +1675,9 @@ class ReportTaskRequest(_message.Message):
     acknowledged: int
     journal: JournalPosition
     held: int
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ..., acknowledged: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., held: _Optional[int] = ...) -> None: ...
+    progressive: MetricStates
+    progressive_records: int
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., task: _Optional[int] = ..., done: bool = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., data: _Optional[_Union[DataDescription, _Mapping]] = ..., states: _Optional[_Union[MetricStates, _Mapping]] = ..., metrics: _Optional[_Union[Metrics, _Mapping]] = ..., version: _Optional[int] = ..., records_done: _Optional[int] = ..., stop_training: _Optional[str] = ..., records_touched: _Optional[int] = ..., acknowledged: _Optional[int] = ..., journal: _Optional[_Union[JournalPosition, _Mapping]] = ..., held: _Optional[int] = ..., progressive: _Optional[_Union[MetricStates, _Mapping]] = ..., progressive_records: _Optional[int] = ...) -> None: ...
 
 class Metrics(_message.Message):
     __slots__ = ("values", "slices")

@@ -11,6 +11,32 @@ from shoal.errors import UserError
 JOB = {"model_def": "m.custom_model", "training_data": "x.csv", "latest": "latest"}
 
 
+STREAM = {"model_def": "m.custom_model", "training_data": "x/", "progressive_steps": 4}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"validation_data": "v.csv"}, "cannot be combined with --validation-data"),
+        ({"epochs": 2}, "needs --epochs 1, not 2"),
+        (
+            {"progressive_steps": 0, "progressive_window": 9},
+            "--progressive-window works only with --progressive-steps",
+        ),
+    ],
+)
+def test_progressive_metrics_have_the_evaluations_to_themselves(fields, why):
+    JobConfig(**STREAM)
+    with pytest.raises(UserError, match=why):
+        JobConfig(**STREAM | fields)
+
+
+def test_conditions_may_be_about_progressive_metrics():
+    JobConfig(**STREAM, publish="live", publish_if="auc>=0.7")
+    with pytest.raises(UserError, match="or --progressive-steps"):
+        JobConfig(**STREAM | {"progressive_steps": 0}, publish="live", publish_if="auc>=0.7")
+
+
 def test_several_are_written_with_commas_and_percentages():
     assert conditions("auc>=0.78, loss < 4e-1,auc_of a<=5%,", "--f", "a>1") == (
         Condition("auc", ">=", 0.78),

@@ -146,7 +146,7 @@ class Worker:
             if config.staleness_bound >= 0
             else None
         )
-        self._tasks = TrainingTasks(self._client, self._data, self._model)
+        self._tasks = TrainingTasks(self._client, self._data, self._model, self._evaluator_ready)
         self._training = (
             SynchronousTraining(self._model, master, worker, incarnation, progress, self._tasks)
             if config.sync
@@ -261,10 +261,10 @@ class Worker:
         if config.command == "train" and config.validation_data:
             spec = self._data.pipeline(modes.EVALUATION).features_spec
             self._model.check_features(spec, self._data.feed(modes.EVALUATION))
-        if config.command == "train" and (config.validation_data or config.evaluates_first):
+        evaluates = config.validation_data or config.evaluates_first or config.progressive_steps
+        if config.command == "train" and evaluates:
             evaluator = self._evaluator_ready()
-            first = self._data.evaluated("" if config.validation_data else DATA[modes.TRAINING])
-            evaluator.check_features(first.features_spec)
+            evaluator.check_features(self._first_evaluated().features_spec)
             if config.publish_if:
                 check_metrics(config.publish_if, evaluator.result_names())
         report.data.CopyFrom(self._data.description())
@@ -290,6 +290,7 @@ class Worker:
         report.data.CopyFrom(self._data.arrivals(task.token))
 
     def _train(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
+        self._tasks.forget_predicted()
         self._tasks.fill(report, self._training.run(task))
 
     def _evaluate(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
@@ -323,11 +324,16 @@ class Worker:
     def _evaluator_ready(self) -> Evaluation:
         if self._evaluator is None:
             self._evaluator = chosen_engine().evaluator(self._model, self._model.module)
-            # Of both data, if the job evaluates both: their labels are of one form.
-            mode = modes.EVALUATION if self._config.validation_data else modes.TRAINING
-            pipeline = self._data.evaluated(DATA[mode])
+            pipeline = self._first_evaluated()
             self._evaluator.build(pipeline.labels_spec, pipeline.weights_spec)
         return self._evaluator
+
+    def _first_evaluated(self) -> InputPipeline:
+        """The pipeline of data that are evaluated: of several, their labels are of one form."""
+        if self._config.progressive_steps:
+            return self._data.pipeline(modes.TRAINING)
+        mode = modes.EVALUATION if self._config.validation_data else modes.TRAINING
+        return self._data.evaluated(DATA[mode])
 
     def _predict(self, task: pb.Task, report: pb.ReportTaskRequest) -> None:
         if self._writer is None:

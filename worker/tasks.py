@@ -6,7 +6,7 @@ reports. What is done with the batches is training/pipeline.py's and training/sy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shoal.data.places.index_store import Known
 from shoal.data.reader import Source
@@ -16,7 +16,8 @@ from shoal.proto.channels.rpc import Connection
 from shoal.worker.input import modes
 from shoal.worker.input.batch import Batch
 from shoal.worker.input.data import JobData
-from shoal.worker.model.model import ServedModel
+from shoal.worker.model.evaluation import Evaluation
+from shoal.worker.model.model import Predicted, ServedModel
 from shoal.worker.reports.heartbeat import Heartbeat
 from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.group import ServerGroup
@@ -83,10 +84,19 @@ class TaskClient:
 class TrainingTasks:
     """The training tasks and their batches, as the ways of training take them."""
 
-    def __init__(self, client: TaskClient, data: JobData, model: ServedModel) -> None:
+    def __init__(
+        self,
+        client: TaskClient,
+        data: JobData,
+        model: ServedModel,
+        evaluation: Callable[[], Evaluation],
+    ) -> None:
+        """evaluation: of the worker's metrics, which nothing else uses while it trains."""
         self._client = client
         self._data = data
         self._model = model
+        self._evaluation = evaluation
+        self._predicted = 0  # records in the states, of the task at work
         self._reductions: dict[int, int] = {}  # of the rate, by task leased ahead
         self._read = 0  # the last task that was read to its end
         self._answer: tuple[int, pb.GetTaskReply] | None = None  # what comes after which task
@@ -114,12 +124,28 @@ class TrainingTasks:
         self._reductions[reply.task.id] = reply.rate_reductions
         return reply.task
 
+    def forget_predicted(self) -> None:
+        """What was predicted for a task that is not done counts for no other."""
+        self._predicted = 0
+
+    def predicted(self, predicted: Predicted) -> None:
+        """Add a batch's predictions to the metrics of the task at work."""
+        evaluation = self._evaluation()
+        if not self._predicted:
+            evaluation.reset()
+        evaluation.add_predictions(predicted.batch, predicted.outputs, predicted.of_layers)
+        self._predicted += predicted.batch.size
+
     def fill(self, report: pb.ReportTaskRequest, task: pb.Task) -> None:
         """Say in a report that every push of a task is acknowledged."""
         report.task = task.id
         report.done = True
         report.stop_training = self._model.callbacks.stop_reason()
         report.records_done = task.range.end - task.range.start
+        if self._predicted:
+            report.progressive.CopyFrom(self._evaluation().states())
+            report.progressive_records = self._predicted
+            self.forget_predicted()
 
     def done(self, task: pb.Task, after: pb.Task) -> None:
         """Report a task; the one `after` it, leased ahead, goes on.

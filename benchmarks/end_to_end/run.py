@@ -2,14 +2,15 @@
 
     python benchmarks/end_to_end/run.py [--ids N] [--rounds N] [--seconds S] [--depth D ...]
         [--processes N] [--servers N] [--warm-steps N]
-        [--systems shoal torch jax log-file log-peer publish insecure tls seen ceiling keras
-        strategy]
+        [--systems shoal torch jax log-file log-peer publish progressive insecure tls seen
+        ceiling keras strategy]
 
 DeepFM on a SYNTHETIC stream (model_zoo/criteo/prepare.py), batch 4096, one server and one
 worker, or with --processes N as many of each (then only against TensorFlow's strategy).
 `shoal` is with --durability=checkpoint; `log-file` and `log-peer` are with --durability=file and
 --durability=peer, where they are asked for; `torch` and `jax` are shoal with the same model as a
-module of PyTorch and for Keras on JAX; `publish` has a delta each second; `insecure` and `tls` are
+module of PyTorch and for Keras on JAX; `publish` has a delta each second; `progressive` evaluates
+the predictions of every 16th minibatch, of files with the same records; `insecure` and `tls` are
 with --tls=never and --tls=always (benchmarks/security.py compares these); `seen` has all that
 watches a job: metrics with hot ids, the live page, TensorBoard and events. Compare it with a job
 that nothing watches: `--systems shoal seen --shoal=--metrics-seconds=0`. --servers says how many
@@ -72,6 +73,11 @@ FLAGS = {
         *("--durability", "checkpoint", "--publish-seconds", "1"),
         *("--publish", str((BENCH / "live").resolve())),
     ),
+    "progressive": (
+        *("--durability", "checkpoint", "--epochs", "1"),
+        *("--progressive-steps", "16", "--progressive-window", "20000"),
+        *("--training-data", str((BENCH / "end-to-end-stream").resolve())),
+    ),
     "seen": (
         *("--durability", "checkpoint", "--metrics-seconds", "10", "--serve-metrics"),
         *("--metrics-hot-ids", "20", "--dashboard", "0"),
@@ -79,6 +85,8 @@ FLAGS = {
     ),
 }
 """Of the systems that are shoal."""
+FILES = 64
+"""Of `progressive`: more than a round trains on."""
 START_SECONDS = 120
 POLL_SECONDS = 0.02
 """While a job starts; so exact is its time."""
@@ -134,12 +142,16 @@ class Shoal:
         flags: list[str],
         batch: int = stream.BATCH,
     ) -> None:
-        self._folder = folder
         self._batch = batch
         self._warm_steps = warm_steps
         self._depth = depth
         self._workers = workers
         self._servers = servers
+        self._data = str(folder / "train.parquet")
+        if "--training-data" in flags:
+            position = flags.index("--training-data")
+            self._data = flags[position + 1]
+            flags = flags[:position] + flags[position + 2 :]
         named = "--model-def" in flags
         self._model = flags.pop(flags.index("--model-def") + 1) if named else "model.custom_model"
         self._flags = [each for each in flags if each != "--model-def"]
@@ -150,7 +162,7 @@ class Shoal:
             *(sys.executable, "-m", "shoal", "train", "--job-name", "end-to-end"),
             *("--job-dir", str(self._job), "--overwrite"),
             *("--model-zoo", str(HERE), "--model-def", self._model),
-            *("--training-data", str(self._folder / "train.parquet")),
+            *("--training-data", self._data),
             *("--batch-size", str(self._batch), "--num-minibatches-per-task", "64"),
             *("--epochs", "1000", "--pipeline-depth", str(self._depth)),
             *("--workers", str(self._workers), "--servers", str(self._servers)),
@@ -290,6 +302,15 @@ def paired(rounds: dict[str, list[Measured]]) -> dict[str, float]:
     }
 
 
+def _write_links(file: Path, folder: Path) -> None:
+    """Give a file many names, for jobs that train on each file once."""
+    folder.mkdir(exist_ok=True)
+    for number in range(FILES):
+        name = folder / f"{number}.parquet"
+        name.unlink(missing_ok=True)
+        name.hardlink_to(file)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ids", type=int, default=1_000_000)
@@ -310,6 +331,7 @@ def main() -> None:
     folder = (BENCH / f"criteo-{options.ids}").resolve()
     described = stream.prepared(folder, options.ids, options.records)
     print(f"synthetic stream of {options.ids:,} ids, best AUC {described['best_auc']:.4f}")
+    _write_links(folder / "train.parquet", BENCH / "end-to-end-stream")
     several = options.processes > 1
     warm_steps = options.warm_steps or options.records // stream.BATCH
     wanted = options.systems or (("shoal", "strategy") if several else SYSTEMS)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -56,16 +57,14 @@ class TaskOutcomes:
         self._errors.pop(_key(task), None)  # some kinds come again and again, for days
         match outcome:
             case outcomes.StatesComputed(states):
-                try:
+                with self._merging(now):
                     work.rounds_of(task).states_in(task, states, worker)
-                except MetricMismatchError as error:
-                    self._phases.give_up(Failure.internal(str(error)), now)
-                except UserError as error:
-                    self._phases.give_up(Failure.of_user(str(error)), now)
             case outcomes.MetricsComputed():
                 self._evaluated(task, outcome, now)
             case outcomes.Done(stop):
                 self._ended(task, outcomes.Trained(task.records, task.records), now)
+                with self._merging(now):
+                    work.predicted(task, outcome, worker, self._phases.version)
                 work.complete(task)
                 stop = stop if task.kind == pb.TRAIN else ""
                 self._stop_training(stop, self._phases.version, now)
@@ -83,6 +82,16 @@ class TaskOutcomes:
                 if failure is not None:
                     self._phases.fail(failure, now)
         self._phases.advance(now)
+
+    @contextmanager
+    def _merging(self, now: float) -> Iterator[None]:
+        """End the job if the body cannot add metric states."""
+        try:
+            yield
+        except MetricMismatchError as error:
+            self._phases.give_up(Failure.internal(str(error)), now)
+        except UserError as error:
+            self._phases.give_up(Failure.of_user(str(error)), now)
 
     def _evaluated(self, task: Task, outcome: outcomes.MetricsComputed, now: float) -> None:
         """A round has its numbers."""

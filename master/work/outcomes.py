@@ -18,9 +18,13 @@ class Done:
     """TRAIN, PREDICT, FINISH_PREDICTION, EXPORT: all of it is done.
 
     stop: TRAIN: why a callback of the user's asks for training to end; empty if none does.
+    progressive: TRAIN: metric states of predictions in training, of `records` records; None for no
+        record.
     """
 
     stop: str = ""
+    progressive: pb.MetricStates | None = None
+    records: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,8 @@ def of_report(request: pb.ReportTaskRequest) -> Outcome:
     """The outcome that a worker reports. Raises WireError if there is none."""
     match request.WhichOneof("outcome"):
         case "done":
-            return Done(request.stop_training)
+            states = request.progressive if request.HasField("progressive") else None
+            return Done(request.stop_training, states, request.progressive_records)
         case "failure":
             return Failure.from_message(request.failure)
         case "data":

@@ -100,7 +100,7 @@ def plan(config: JobConfig) -> list[Phase]:
         phases.append(Phase.TRAINING)
         if config.checkpoint_steps or config.checkpoint_seconds:
             phases.append(Phase.SAVING)
-        if config.validation_data:
+        if config.validation_data or config.progressive_steps:
             phases.append(Phase.EVALUATING)
         if config.output:
             phases.append(Phase.EXPORTING)

@@ -22,6 +22,7 @@ from shoal.master.work.arrivals import Arrivals
 from shoal.master.work.description import Description
 from shoal.master.work.evaluation.evaluation import EvaluationResult, Evaluations
 from shoal.master.work.evaluation.followups import FollowUps
+from shoal.master.work.evaluation.progressive import Windows
 from shoal.master.work.evaluation.rules import Rules
 from shoal.master.work.failures import Failure
 from shoal.master.work.phases import Phase
@@ -83,6 +84,8 @@ class Workload:
         self.rules = Rules()
         self.board = self._training(())
         self.evaluations = self._rounds(())
+        if config.progressive_steps:
+            self.evaluations = Windows(config.progressive_window, self._next_id)
         self.first = self._rounds(())
         self._evaluated_epoch = -1  # the last one at whose end a round was requested
         self.follow_ups = FollowUps(self._next_id)
@@ -462,6 +465,12 @@ class Workload:
             self.follow_ups.give_back(task)
         else:
             self._queue.give_back(task.id)
+
+    def predicted(self, task: Task, outcome: outcomes.Done, worker: str, version: int) -> None:
+        """A leased TRAIN task is done, with the states of what was predicted. Raises as `add`."""
+        if outcome.progressive is not None and isinstance(self.evaluations, Windows):
+            told = outcome.progressive, outcome.records
+            self.evaluations.add(task, *told, worker, version, self.epoch)
 
     def range_failed(
         self, task: Task, cause: FailureCause, touched: int, now: float

@@ -85,6 +85,8 @@ def train(
     evaluate_first: bool = False,
     publish_if: str = "",
     evaluation_steps: int = -1,
+    progressive_steps: int = 0,
+    progressive_window: int = 100000,
     evaluation_workers: int = 0,
     output: AnyPath = "",
     export: str = "auto",

@@ -35,6 +35,7 @@ _ONLY_WITH: dict[str, tuple[str, ...]] = {
     "serve_metrics": ("metrics_hot_ids",),
     "publish": ("publish_seconds",),
     "arriving": ("until_idle", "leg"),
+    "progressive_steps": ("progressive_window",),
 }
 """Fields that do nothing without another one, by that."""
 
@@ -89,6 +90,7 @@ def check(options: JobOptions) -> None:
         )
     _check_gate(options)
     _check_arriving(options)
+    _check_progressive(options)
     for name, others in _ONLY_WITH.items():
         if not getattr(options, name) and (given := _given(options, *others)):
             raise UserError(
@@ -120,9 +122,10 @@ def _check_gate(options: JobOptions) -> None:
                 f"--publish-if {condition}: metrics that begin with {FIRST} are those of "
                 "--evaluate-first: add --evaluate-first"
             )
-        if not is_first(condition) and not options.validation_data:
+        if not is_first(condition) and not (options.validation_data or options.progressive_steps):
             raise UserError(
-                f"--publish-if {condition} needs --validation-data, on which the metric is computed"
+                f"--publish-if {condition} needs --validation-data, on which the metric is "
+                "computed, or --progressive-steps"
             )
 
 
@@ -138,6 +141,22 @@ def _check_arriving(options: JobOptions) -> None:
         raise UserError(
             "--evaluate-first evaluates on all new records before training, and with --arriving "
             "they are never all there: remove one of the two"
+        )
+
+
+def _check_progressive(options: JobOptions) -> None:
+    """--progressive-steps has the job's evaluations to itself, and each record once."""
+    if not options.progressive_steps:
+        return
+    if options.validation_data:
+        raise UserError(
+            "--progressive-steps cannot be combined with --validation-data: the job would have two "
+            "kinds of evaluations. Remove one of them"
+        )
+    if options.epochs != 1:
+        raise UserError(
+            f"--progressive-steps needs --epochs 1, not {options.epochs}: in a second epoch the "
+            "model predicts records that it has trained on"
         )
 
 

@@ -52,7 +52,7 @@ from tests.master.strategies import confirm, exited, heartbeat
 
 HEARD_AGAIN = {
     *("_stage_seconds", "throughput", "loss", "_instructions"),
-    *("_joined", "_decided", "_blocks", "_steps_per_epoch", "_sought"),
+    *("_joined", "_decided", "_blocks", "_orders", "_steps_per_epoch", "_sought"),
     *("_handlers", "_note", "_progressed", "_stepped", "_waiting", "_told_version"),
 }
 """What a new master learns by itself, by the names of the fields, beside those of HEARD."""
@@ -272,6 +272,11 @@ class RandomJob:
             outcome = outcomes.StatesComputed(pb.MetricStates(metrics=[metric]))
         elif task is not None and task.kind == pb.FINISH_EVALUATION:
             outcome = outcomes.MetricsComputed({"m": self.draw.choice((0.4, 0.5, 0.6))})
+        elif task is not None and task.kind == pb.TRAIN and self.job.config.progressive_steps:
+            variable = pb.DoubleArray(shape=[1], values=[float(task.records)])
+            metric = pb.MetricState(name="m", variables=[variable])
+            told = pb.MetricStates(metrics=[metric]), task.records
+            outcome = outcomes.Done("", *(told if self.draw.random() < 0.8 else ()))
         if self.draw.random() < 0.05:
             kind = pb.USER_CODE if self.draw.random() < 0.1 else pb.INTERNAL
             outcome = Failure(kind, "trouble\nof a kind", "Traceback")

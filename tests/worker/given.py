@@ -26,6 +26,9 @@ class GivenTasks:
     def begin(self, task):
         self.log.append(("begin", task.id))
 
+    def predicted(self, predicted):
+        self.log.append(("predicted", predicted.batch.first))
+
     def done(self, task, after):
         self.log.append(("done", task.id))
 

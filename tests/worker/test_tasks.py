@@ -10,11 +10,32 @@ from shoal.master.shared_job import SharedJob
 from shoal.master.work.outcomes import DataDescribed
 from shoal.master.work.units import Source
 from shoal.proto import methods
+from shoal.proto import shoal_pb2 as pb
 from shoal.proto.channels import rpc, serving
+from shoal.worker.model.model import Predicted
 from shoal.worker.reports.heartbeat import Heartbeat
 from shoal.worker.reports.progress import Progress
 from shoal.worker.tasks import TaskClient, TrainingTasks
 from tests.master.strategies import config, register, w
+
+
+class Summing:
+    """Metrics of every worker's predictions: their sum."""
+
+    total = 100.0  # of an evaluation before
+
+    @classmethod
+    def reset(cls):
+        cls.total = 0.0
+
+    @classmethod
+    def add_predictions(cls, batch, predictions, of_layers):
+        cls.total += predictions + of_layers
+
+    @classmethod
+    def states(cls):
+        variable = pb.DoubleArray(shape=[], values=[cls.total])
+        return pb.MetricStates(metrics=[pb.MetricState(name="sum", variables=[variable])])
 
 
 class World:
@@ -37,7 +58,8 @@ class World:
         )
         data = SimpleNamespace(order=lambda task: None, pipeline=lambda _: pipeline)
         callbacks = SimpleNamespace(stop_reason=lambda: "")
-        self.tasks = TrainingTasks(self.client, data, SimpleNamespace(callbacks=callbacks))
+        model = SimpleNamespace(callbacks=callbacks)
+        self.tasks = TrainingTasks(self.client, data, model, Summing)
 
     def _noted(self, method, handler):
         def handle(request):
@@ -86,3 +108,24 @@ def test_a_task_that_is_not_read_yet_has_none_leased_after_it(world):
     third = world.tasks.ahead(second)
     assert world.job.members.workers[w(0)].ahead.id == third.id
     assert world.calls == [methods.REPORT_TASK, methods.GET_TASK]
+
+
+def test_a_report_has_the_predictions_of_its_task_alone(world):
+    def told():
+        report = pb.ReportTaskRequest()
+        world.tasks.fill(report, world.client.lease().task)
+        sums = [each.variables[0].values[0] for each in report.progressive.metrics]
+        return sums, report.progressive_records
+
+    def predict(number):
+        world.tasks.predicted(Predicted(SimpleNamespace(size=10), number, 0.5))
+
+    assert told() == ([], 0)
+    predict(1.0)
+    predict(2.0)
+    assert told() == ([4.0], 20)
+    assert told() == ([], 0)
+    predict(8.0)
+    world.tasks.forget_predicted()  # the task failed
+    predict(16.0)
+    assert told() == ([16.5], 10)

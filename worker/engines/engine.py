@@ -109,6 +109,12 @@ class Steps(Protocol):
         gradients of the rows that were pulled, float32 [unique, dim].
         """
 
+    def predictions(self) -> tuple[Any, Any]:
+        """The outputs that the last `train` trained on, as `predict` gives those.
+
+        Of steps that keep them, and in training mode: with dropout, and the batch's own statistics.
+        """
+
     def clip(self, dense: Float32, tables: Sequence[Float32]) -> tuple[Float32, list[Float32]]:
         """Clip the gradients of several steps, as `train` gives them."""
 
@@ -198,10 +204,12 @@ class Engine(Protocol):
         weights_spec: Any = None,
         *,
         clip_at_once: bool = True,
+        keeps_predictions: bool = False,
     ) -> Steps:
         """The steps of a model, compiled at their first calls.
 
         labels_spec: None where nothing is trained. clip_at_once: whether the training step clips.
+        keeps_predictions: for `Steps.predictions`. Raises UserError where a step has none.
         """
 
     def evaluator(self, model: ServedModel, module: UserModule) -> Evaluation:

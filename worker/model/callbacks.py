@@ -229,8 +229,11 @@ class Callbacks:
             "ReduceLROnPlateau": self.rules.HasField("plateau"),
         }
         for name, there in rules.items():
-            if there and not config.validation_data:
-                raise UserError(f"{self._what}: {name} needs evaluations: give --validation-data")
+            if there and not (config.validation_data or config.progressive_steps):
+                raise UserError(
+                    f"{self._what}: {name} needs evaluations: give --validation-data, or "
+                    "--progressive-steps"
+                )
         if self._tensorboard and not config.tensorboard_dir:
             raise UserError(
                 f"{self._what}: TensorBoard is written by the master, which does not read the "

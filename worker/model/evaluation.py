@@ -87,6 +87,13 @@ class Evaluation(ABC):
         """Evaluate a batch. inputs: as ServedModel.predict_batch takes them."""
 
     @abstractmethod
+    def add_predictions(self, batch: Batch, predictions: Any, of_layers: Any) -> None:
+        """Add a batch with its predictions, and at the first one see if the metrics can be used.
+
+        predictions, of_layers: as ServedModel.evaluate_batch gives them.
+        """
+
+    @abstractmethod
     def _is_metric(self, metric: Any) -> bool:
         """True for a metric with states."""
 

@@ -13,6 +13,8 @@ from shoal.errors import UserError
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule
 from shoal.worker.code.of_keras import is_keras_own
+from shoal.worker.engines.engine import StepInputs
+from shoal.worker.input.batch import Batch
 from shoal.worker.model.evaluation import LOSS, Evaluation
 from shoal.worker.model.learning.keras_losses import of_one_rank
 from shoal.worker.model.model import ServedModel
@@ -45,6 +47,10 @@ class KerasEvaluation(Evaluation):
         super().__init__(module, self._losses)
         # Keras's own have additive states. Of the user's it is seen at the first batch.
         self._unproven = [each for each in self._metrics if not is_known(each)]
+
+    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
+        """Evaluate a batch."""
+        self.add_predictions(batch, *self._model.evaluate_batch(batch.features, inputs))
 
     @abstractmethod
     def _pairs_all(

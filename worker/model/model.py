@@ -51,6 +51,15 @@ class Prepared:
     inputs: StepInputs
 
 
+@dataclass(frozen=True)
+class Predicted:
+    """A batch with the outputs that a step trained on, and the losses of layers."""
+
+    batch: Batch
+    outputs: Any
+    of_layers: Any
+
+
 class ServedModel:
     """A built model whose values are held by the servers.
 
@@ -126,6 +135,7 @@ class ServedModel:
             labels_spec,
             weights_spec,
             clip_at_once=self.accumulated == 1,
+            keeps_predictions=config.progressive_steps > 0,
         )
 
     def calling(self, what: str, labels: Any = None) -> AbstractContextManager[None]:
@@ -243,6 +253,16 @@ class ServedModel:
         if not push.left_out:
             self.callbacks.step(loss)
         return loss, push
+
+    def predicted(self, batch: Batch, push: Push) -> tuple[Predicted, ...]:
+        """The predictions of the step that `compute` did last, of every N-th that is pushed.
+
+        They were made before the model trained on the batch. N: of --progressive-steps.
+        """
+        every = self.config.progressive_steps
+        if not every or push.number % every or push.left_out:
+            return ()
+        return (Predicted(batch, *self.steps.predictions()),)
 
     def average(self, pushes: Sequence[Push]) -> Push:
         """One push of `accumulated` minibatches' gradients, or of the last few of a task."""

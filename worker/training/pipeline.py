@@ -93,7 +93,7 @@ class TrainingPipeline:
         with closing(read_ahead(self._tasks.batches(task), self._progress)) as batches:
             prepared = self._prepared(batches)
             for step in steps(self._model, prepared, task, self._progress):
-                push(self._model, self._progress, self._staleness, step)
+                push(self._model, self._progress, self._staleness, self._tasks, step)
                 if self._progress.interrupted:
                     break
         return task
@@ -273,7 +273,7 @@ class _Run:
             if isinstance(item, TaskError):
                 raise item
             if isinstance(item, Step):
-                push(self._model, self._progress, self._staleness, item)
+                push(self._model, self._progress, self._staleness, self._tasks, item)
                 if self._depth.pushed():
                     self._places.widen(self._depth.now + 1)
                 self._free(self._places)

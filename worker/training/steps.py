@@ -14,7 +14,7 @@ from typing import Protocol
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.attribution import attributing
 from shoal.worker.input.batch import Batch
-from shoal.worker.model.model import Prepared, ServedModel
+from shoal.worker.model.model import Predicted, Prepared, ServedModel
 from shoal.worker.reports.progress import Progress
 from shoal.worker.servers.in_flight import NOTHING, InFlightPushes
 from shoal.worker.servers.pushing import Push
@@ -33,6 +33,9 @@ class Tasks(Protocol):
     def begin(self, task: pb.Task) -> None:
         """The first step of a task is about to be computed."""
 
+    def predicted(self, predicted: Predicted) -> None:
+        """Every server has the gradients of a batch, which was predicted before its step."""
+
     def done(self, task: pb.Task, after: pb.Task) -> None:
         """Every push of a task is acknowledged; the one `after` it, leased ahead, goes on."""
 
@@ -42,13 +45,14 @@ class Step:
     """A computed step on its way to the servers.
 
     loss: mean over its minibatches. left_out: (records, why) of those of its minibatches
-    whose gradients are in no push.
+    whose gradients are in no push. predicted: of those of its minibatches that count.
     """
 
     push: Push
     loss: float
     records_done: int
     left_out: tuple[tuple[int, str], ...] = ()
+    predicted: tuple[Predicted, ...] = ()
 
 
 def prepare(model: ServedModel, batch: Batch, progress: Progress) -> Prepared:
@@ -96,7 +100,8 @@ def _averaged(model: ServedModel, made: list[Step]) -> Step:
     loss = sum(each.loss for each in kept) / len(kept)
     push = model.average([each.push for each in kept])
     done = made[-1].records_done
-    return Step(replace(push, records_done=done), loss, done, left_out)
+    predicted = tuple(each for step in kept for each in step.predicted)
+    return Step(replace(push, records_done=done), loss, done, left_out, predicted)
 
 
 def compute(
@@ -117,11 +122,16 @@ def compute(
     with attributing(prepared.batch.records):
         loss, made = model.compute(prepared, task.id, missing.then(changes))
     left_out = ((prepared.batch.size, made.left_out),) if made.left_out else ()
-    return Step(made, loss, prepared.batch.records_done, left_out)
+    predicted = model.predicted(prepared.batch, made)
+    return Step(made, loss, prepared.batch.records_done, left_out, predicted)
 
 
 def push(
-    model: ServedModel, progress: Progress, staleness: StalenessBound | None, step: Step
+    model: ServedModel,
+    progress: Progress,
+    staleness: StalenessBound | None,
+    tasks: Tasks,
+    step: Step,
 ) -> None:
     """Push a step and tell of it once every server has it."""
     if not step.push.left_out:
@@ -134,3 +144,12 @@ def push(
     progress.add_step(
         step.records_done, servers.version, step.loss, step.left_out, servers.acknowledged
     )
+    tell_predicted(step, progress, tasks)
+
+
+def tell_predicted(step: Step, progress: Progress, tasks: Tasks) -> None:
+    """Tell of a step's predictions once it is done. Raises what the metrics raise."""
+    for each in step.predicted:
+        # Their records are trained: none of them is to be tried again.
+        with progress.watch.doing("the metrics"), attributing(None):
+            tasks.predicted(each)

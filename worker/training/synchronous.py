@@ -21,7 +21,7 @@ from shoal.worker.input.batch import Batch
 from shoal.worker.input.channel import read_ahead
 from shoal.worker.model.model import ServedModel
 from shoal.worker.reports.progress import Progress
-from shoal.worker.training.steps import Step, Tasks, prepare, steps
+from shoal.worker.training.steps import Step, Tasks, prepare, steps, tell_predicted
 
 FIRST_PAUSE = 0.001
 LONGEST_PAUSE = 0.05
@@ -135,6 +135,7 @@ class SynchronousTraining:
         """A step is done: its gradient is admitted, or left out."""
         version = self._model.servers.version
         self._progress.add_step(step.records_done, version, step.loss, step.left_out)
+        tell_predicted(step, self._progress, self._tasks)
 
     def _join(self) -> int | None:
         """Wait for an update to compute a gradient for; None if the task is to be left."""

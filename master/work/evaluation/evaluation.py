@@ -140,8 +140,8 @@ def _shapes(arrays: dict[str, list[Floats]]) -> dict[str, list[tuple[int, ...]]]
 class EvaluationResult:
     """The numbers of one round.
 
-    version: model version at the round's start.
-    epoch: training epoch at the round's start, from 0.
+    version: model version at the round's start; of a window (progressive.py), at its end.
+    epoch: training epoch then, from 0.
     loss: in training since the round before, on average; None if that is no number.
     """
 
@@ -153,13 +153,21 @@ class EvaluationResult:
 
 
 @dataclass
-class _Round:
+class Round:
+    """A round under way. predicted: records of a window, which has no tasks (progressive.py)."""
+
     number: int
     version: int
     epoch: int
     tasks: TaskQueue
     merged: MergedStates = field(default_factory=MergedStates)
     finish: TaskQueue | None = None
+    predicted: int = 0
+
+    @property
+    def records(self) -> int:
+        """Records that it is of."""
+        return self.tasks.records_total + self.predicted
 
     @property
     def open(self) -> TaskQueue:
@@ -200,7 +208,7 @@ class Evaluations:
         self._every = every_versions
         self._next_id = next_id
         self._multiples = 0
-        self._round: _Round | None = None
+        self._round: Round | None = None
         self._due = False
         self._rounds = 0
         self.slices: tuple[pb.SliceMetrics, ...] = ()
@@ -280,7 +288,7 @@ class Evaluations:
             for whole in self._spans
             for span in poison.without_bad(whole, self._bad.get(whole.source, ()))
         ]
-        self._round = _Round(self._rounds, version, epoch, TaskQueue(tasks, self._next_id))
+        self._round = Round(self._rounds, version, epoch, TaskQueue(tasks, self._next_id))
 
     def take(self, requester: Requester = ANYBODY) -> Task | None:
         """Lease the next task of the round under way; None while there is none."""
@@ -312,7 +320,7 @@ class Evaluations:
         assert queue is not None
         queue.give_back(task.id)
 
-    def _current(self) -> _Round:
+    def _current(self) -> Round:
         # A leased task keeps its round open, so whoever holds one finds it.
         assert self._round is not None
         return self._round
@@ -328,7 +336,7 @@ class Evaluations:
         if current.tasks.finished:
             self._finish(current)
 
-    def _finish(self, current: _Round) -> None:
+    def _finish(self, current: Round) -> None:
         finish = Task(
             self._next_id(),
             pb.FINISH_EVALUATION,
@@ -358,9 +366,7 @@ class Evaluations:
         current = self._current()
         assert current.finish is not None
         current.finish.complete(task.id)
-        result = EvaluationResult(
-            current.version, current.epoch, metrics, current.tasks.records_total, loss
-        )
+        result = EvaluationResult(current.version, current.epoch, metrics, current.records, loss)
         self.results.append(result)
         self.slices = tuple(slices)
         self.course.append(result)

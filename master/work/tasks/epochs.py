@@ -199,6 +199,7 @@ class Epochs:
             "shuffle_tasks": shuffle_tasks,
             "shuffle_buffer": shuffle_buffer,
         }
+        self._orders: list[npt.NDArray[Any]] = []  # of each part's blocks in the first epoch
         sources = [source for part in parts for source in part]
         self.windows = Windows(sources, shuffle_buffer, seed)
         in_windows = [with_windows(source, shuffle_buffer) for source in sources]
@@ -260,11 +261,17 @@ class Epochs:
     def _shuffled_blocks(self, epoch: int) -> npt.NDArray[np.uint32]:
         if epoch or len(self._part_blocks) <= 2:
             return self.shuffled(self.ranges.blocks, str(epoch)).astype(np.uint32)
-        orders = [
-            begin + self.shuffled(end - begin, f"{epoch}+{part}" if part else str(epoch))
-            for part, (begin, end) in enumerate(itertools.pairwise(self._part_blocks))
-        ]
-        return np.concatenate(orders).astype(np.uint32)
+        orders = self._orders
+        for part, (begin, end) in enumerate(itertools.pairwise(self._part_blocks)):
+            if part >= len(orders):
+                order = self.shuffled(end - begin, f"{epoch}+{part}" if part else str(epoch))
+                orders.append((begin + order).astype(np.uint32))
+        return np.concatenate(orders)
+
+    def follow(self, before: Epochs) -> None:
+        """Take over what is known of the order of epochs that had some of these parts."""
+        if len(before._part_blocks) > 2:
+            self._orders = before._orders
 
     def _cut(self, epoch: int) -> tuple[int, int, int]:
         """The part of an epoch that --max-steps leaves: end of its last range, ranges, records.

@@ -107,6 +107,7 @@ class TaskBoard:
         if sources and not self.all_known:
             self._parts.append(tuple(sources))
             self._epochs = Epochs(self._parts, **self._shape)
+            self._epochs.follow(before)
             self._open_epoch(0, before.size(0)[0])
         self._complete = complete
         self.tasks_total += self._epochs.tasks - before.tasks

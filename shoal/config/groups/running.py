@@ -170,6 +170,20 @@ class OutputOptions:
         commands="train",
         least=-1,
     )
+    progressive_steps: int = option(
+        "Evaluate the predictions that every N-th minibatch got before the model trained on it, in "
+        "place of --validation-data: for jobs whose data arrive, and are read once. 0: never.",
+        0,
+        commands="train",
+        least=0,
+    )
+    progressive_window: int = option(
+        "Records with such predictions to an evaluation; it ends with the next task that is done, "
+        "and the last one with training.",
+        100000,
+        commands="train",
+        least=1,
+    )
     evaluation_workers: int = option(
         "Number of workers, of --workers, that do the evaluations while the others go on with "
         "training. 0: whoever is free evaluates before it trains on.",

@@ -64,10 +64,8 @@ def of_a_random_job(seed, sync, **fields):
     return config(
         workers="3",
         servers="2",
-        epochs=1 if arrives else 2,
         arriving=float(arrives),
         until_idle=20.0 * arrives,
-        validation_data="v",
         output="o",
         staleness_bound=-1 if sync else 2,
         sync=sync,
@@ -76,8 +74,16 @@ def of_a_random_job(seed, sync, **fields):
         seed=seed % 100,
         evaluate_first=seed % 3 == 0 and not arrives,
         continue_from="" if seed % 3 else "/before/checkpoint-00000001",
-        **{"relaunch_limit": 5} | fields,
+        **{"relaunch_limit": 5, "validation_data": "v", "epochs": 1 if arrives else 2} | fields,
     )
+
+
+PROGRESSIVE = {
+    "validation_data": "",
+    "epochs": 1,
+    "progressive_steps": 1,
+    "progressive_window": 12,
+}
 
 
 def replay(job, events):
@@ -90,9 +96,11 @@ def replay(job, events):
     steps=st.integers(1, 250),
     every=st.sampled_from((0, 7)),
     sync=st.booleans(),
+    progressive=st.booleans(),
 )
-def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every, sync):
-    configuration = of_a_random_job(seed, sync, evaluation_steps=every)
+def test_replaying_any_prefix_gives_the_job_that_was(seed, steps, every, sync, progressive):
+    evaluates = PROGRESSIVE if progressive else {"evaluation_steps": every}
+    configuration = of_a_random_job(seed, sync, **evaluates)
     world = RandomJob(configuration, seed)
     again = replayed(configuration, [])
     for _ in range(steps):

@@ -60,6 +60,31 @@ def test_training_equals_plain_keras(served, servers, optimizer):
     assert_alike(model, twin, dense, rtol=1e-4, atol=1e-6)
 
 
+def regularized():
+    model = network(served_embedding)
+    for variable in model.trainable_variables:
+        variable.regularizer = keras.regularizers.L2(0.1)
+    return model
+
+
+def test_every_nth_step_tells_what_it_predicted(served):
+    model = served(regularized, config=replace(CONFIG, progressive_steps=2))
+    told = []
+    for number, given in enumerate(itertools.starmap(as_batch, batches(4))):
+        prepared = model.prepare(given)
+        expected = model.steps.predict(given.features, model.steps.inputs(prepared.pulled))
+        _, push = model.compute(prepared, task=1)
+        for each in model.predicted(given, push):
+            told.append(number)
+            assert each.batch is given
+            for found, other in zip((each.outputs, each.of_layers), expected, strict=True):
+                np.testing.assert_allclose(found, other, rtol=1e-6)
+            assert float(each.of_layers) > 0
+        assert model.predicted(given, replace(push, left_out="NaN")) == ()
+        model.servers.push(push)
+    assert told == [1, 3]
+
+
 def test_features_that_the_model_does_not_take_change_nothing(served):
     """Keras takes a dict's features by their order, and these two would come before its inputs."""
     losses = []

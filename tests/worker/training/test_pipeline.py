@@ -48,6 +48,7 @@ class Model:
         self.entered = {}  # (stage, batch) -> event that is set when it is there
         self.fail = {}  # (stage, batch) -> exception
         self.left_out = {}  # batch -> why
+        self.counts = set()  # batches whose predictions do
 
     def _visit(self, stage, number):
         if (stage, number) in self.entered:
@@ -67,6 +68,10 @@ class Model:
         self._visit("compute", prepared.batch.first)
         number = prepared.batch.first
         return 0.5, Made(number, left_out=self.left_out.get(number, ""))
+
+    def predicted(self, batch, push):
+        counts = batch.first in self.counts and not push.left_out
+        return (SimpleNamespace(batch=batch),) if counts else ()
 
     def average(self, pushes):
         return pushes[-1]
@@ -97,6 +102,28 @@ def run(model, depth, count=6, progress=None):
 
 def stages(model, name):
     return [number for stage, number in model.log if stage == name]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_predictions_count_for_the_task_whose_batch_they_are_of(model, depth):
+    model.counts = {1, 4}
+    given = train(model, depth, Progress(), numbered(5), numbered(5))
+    expected = [("predicted", 1), ("predicted", 4), ("done", 1), ("predicted", 1), ("predicted", 4)]
+    assert [each for each in given.log if each[0] in ("predicted", "done")] == expected
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_a_prediction_counts_once_its_step_is_pushed_and_else_not(model, depth):
+    model.counts = {0, 1, 2, 3}
+    model.left_out = {1: "NaN"}
+    model.fail["push", 3] = RuntimeError("away")
+    given = GivenTasks(numbered(5))
+    with pytest.raises((TaskError, RuntimeError)):
+        TrainingPipeline(model, depth, Progress(), given).run(task_of(1))
+    assert [each for each in given.log if each[0] == "predicted"] == [
+        ("predicted", 0),
+        ("predicted", 2),
+    ]
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 5])

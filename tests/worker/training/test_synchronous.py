@@ -1,6 +1,7 @@
 """--sync: k gradients are one serial step on their average; late ones do as they are told."""
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import keras
@@ -24,7 +25,7 @@ from shoal.worker.training.synchronous import SynchronousTraining
 from tests.master.strategies import begun, take, w
 from tests.waiting import until
 from tests.worker.given import GivenTasks
-from tests.worker.networks import as_batch, batches, network, served_embedding
+from tests.worker.networks import CONFIG, as_batch, batches, network, served_embedding
 from tests.worker.twins import assert_alike, gradients_of, twin_of
 
 pytestmark = pytest.mark.slow
@@ -194,9 +195,10 @@ def race(connect, cluster, server_group, served):
         running.append((ending, thread))
         master = connect(f"127.0.0.1:{port}")
         groups = [server_group(made, worker=i, whole_updates=True) for i in range(2)]
+        config = replace(CONFIG, progressive_steps=1)
         workers = [
             kind(
-                *(served(group=groups[i], worker=i), master, i, 0),
+                *(served(group=groups[i], worker=i, config=config), master, i, 0),
                 *(Progress(), GivenTasks()),
             )
             for i, kind in enumerate((Slow, SynchronousTraining))
@@ -265,8 +267,10 @@ def test_with_a_backup_worker_nobody_waits_for_a_slow_one(race, late, folded, dr
     slower.join(PATIENCE)
     assert (counts.updates, counts.folded, counts.dropped) == (4, folded, dropped)
     until("the last update", lambda: job.updates.idle)
-    # Every minibatch was trained, the late one too, and once.
+    # Every minibatch was trained, the late one too, and once; so its prediction counts once.
     assert job.work.ledger.trained_once == 16
+    predicted = [[each[0] for each in worker._tasks.log] for worker in (slow, fast)]
+    assert [each.count("predicted") for each in predicted] == [1, 3]
     assert [server.model.version for server in made.servers] == [4, 4]
     assert [
         server.status(pb.ServerStatusRequest()).staleness.maximum for server in made.servers

@@ -60,6 +60,7 @@ class CompiledSteps:
     labels_spec, weights_spec: of a batch; labels_spec may be None where nothing is trained, and
         weights_spec where feed_batch gives no weights.
     clip_at_once: whether the training step clips; otherwise `clip` is to be called.
+    keeps_predictions: for `predictions`.
     """
 
     def __init__(
@@ -70,13 +71,15 @@ class CompiledSteps:
         weights_spec: Any = None,
         *,
         clip_at_once: bool = True,
+        keeps_predictions: bool = False,
     ) -> None:
         assert isinstance(built.trainable, FlatVariables)
         assert isinstance(built.state, FlatVariables)
         assert isinstance(built.ids, TracedIds)
         self._built = built
         self._model = built.model
-        self._clip_at_once = clip_at_once
+        self._clip_at_once, self._keeps = clip_at_once, keeps_predictions
+        self._predicted: Any = ()
         self._loss = built.training_loss
         self._optimizers = built.optimizers
         self._trainable, self._state, self._ids = built.trainable, built.state, built.ids
@@ -126,7 +129,7 @@ class CompiledSteps:
         self._check_integers(batch)
         self._note_size(batch.size)
         given = (in_step(each) for each in (batch.features, batch.labels, batch.weights))
-        (loss, (moved, kept)), (dense, vectors) = self._train(
+        (loss, (moved, kept, self._predicted)), (dense, vectors) = self._train(
             inputs.trainable, inputs.vectors, state, self._kept, *given
         )
         self._kept = kept
@@ -136,6 +139,10 @@ class CompiledSteps:
         if self._clip_at_once:
             flat, tables = self.clip(flat, tables)
         return float(loss), flat, np.asarray(moved) - state, tables
+
+    def predictions(self) -> tuple[Any, Any]:
+        """See the Protocol."""
+        return _told(*self._predicted)
 
     def clip(self, dense: Float32, tables: Sequence[Float32]) -> tuple[Float32, list[Float32]]:
         """Clip the gradient of the flat trainable vector, and those of all tables."""
@@ -150,15 +157,16 @@ class CompiledSteps:
         features: Any,
         labels: Any,
         weights: Any,
-    ) -> tuple[Any, tuple[Any, list[Any]]]:
-        """The loss; the new state, and new values of what is kept."""
+    ) -> tuple[Any, tuple[Any, list[Any], Any]]:
+        """The loss; the new state, new values of what is kept, and what `predictions` tells of."""
         predictions, others, losses = self._called(
             trainable, vectors, state, kept, features, training=True
         )
         loss = self._loss(labels, predictions, weights) + losses
         moved = [each for each, its in zip(others, self._is_state, strict=True) if its]
         own = [each for each, its in zip(others, self._is_state, strict=True) if not its]
-        return loss, (self._state.pack(moved), own)
+        predicted = (predictions, losses, masks_of(predictions)) if self._keeps else ()
+        return loss, (self._state.pack(moved), own, predicted)
 
     def _called(
         self,
@@ -195,12 +203,11 @@ class CompiledSteps:
                 closed = jax.make_jaxpr(self._prediction)(*self._samples()[:5])
                 self._read[False] = self._features_read(closed)
         self._check_features_read(features, training=False)
-        outputs, of_layers, masks = self._predict(
-            inputs.trainable, inputs.vectors, inputs.state, self._kept, in_step(features)
+        return _told(
+            *self._predict(
+                inputs.trainable, inputs.vectors, inputs.state, self._kept, in_step(features)
+            )
         )
-        outputs = mapped(np.asarray, outputs)
-        note_masks(outputs, [None if each is None else np.asarray(each) for each in masks])
-        return outputs, np.asarray(of_layers)
 
     def _prediction(
         self, trainable: Any, vectors: Sequence[Any], state: Any, kept: Any, features: Any
@@ -301,6 +308,13 @@ class CompiledSteps:
                 "--batch-size of which the records of each file are a multiple, or larger files",
                 ", ".join(map(str, sorted(self._sizes))),
             )
+
+
+def _told(outputs: Any, of_layers: Any, masks: list[Any]) -> tuple[Any, Any]:
+    """Outputs of a compiled function as NumPy's arrays with their masks, and losses of layers."""
+    outputs = mapped(np.asarray, outputs)
+    note_masks(outputs, [None if each is None else np.asarray(each) for each in masks])
+    return outputs, np.asarray(of_layers)
 
 
 _TOO_LARGE = (

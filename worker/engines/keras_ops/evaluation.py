@@ -14,7 +14,6 @@ from shoal.base.nested import leaves
 from shoal.worker.attribution import attributing
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.keras_ops.build import as_raised
 from shoal.worker.input.batch import Batch
 from shoal.worker.model.evaluation import by_features
@@ -127,9 +126,8 @@ class OpsEvaluator(KerasEvaluation):
                 self._update_one(metric, labels, predictions)
             metric.reset_state()
 
-    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
-        """Evaluate a batch, and at the first one see if the metrics can be used."""
-        predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
+    def add_predictions(self, batch: Batch, predictions: Any, of_layers: Any) -> None:
+        """See Evaluation."""
         labels = self._taken(batch.labels)
         weights = () if batch.weights is None else (self._taken(batch.weights),)
         file = self._module.path.name

@@ -80,12 +80,17 @@ class Evaluator(Evaluation):
         """Nothing: states are made with the metrics."""
 
     def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
-        """Evaluate a batch, and at the first one see if the metrics can be used."""
+        """Evaluate a batch."""
         if inputs is None:
             inputs = self._model.pull_inputs(batch.features)
-        predictions, _ = self._model.evaluate_batch(batch.features, inputs)
+        predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
         if self._of_step:
             self._loss.add(self._loss_of_step(batch, inputs) * batch.size, batch.size)
+        self.add_predictions(batch, predictions, of_layers)
+
+    def add_predictions(self, batch: Batch, predictions: Any, of_layers: Any) -> None:
+        """See Evaluation."""
+        del of_layers  # 0: modules have none
         with user_code(f"the metrics of {self._module.path.name}"):
             with attributing(None):
                 self._check_outputs(predictions)

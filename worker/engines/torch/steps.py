@@ -50,7 +50,10 @@ class Inputs:
 
 
 class EagerSteps:
-    """Training step and prediction of a module. clip_at_once: has no effect, as nothing clips."""
+    """Training step and prediction of a module.
+
+    clip_at_once: has no effect, as nothing clips. keeps_predictions: for `predictions`.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,9 @@ class EagerSteps:
         weights_spec: Any = None,
         *,
         clip_at_once: bool = True,
+        keeps_predictions: bool = False,
     ) -> None:
+        """Raises UserError for predictions that are to be kept, and that a module gives nobody."""
         del labels_spec, weights_spec, clip_at_once
         assert isinstance(built.trainable, FlatTensors)
         assert isinstance(built.state, FlatTensors)
@@ -68,6 +73,14 @@ class EagerSteps:
         self._model = built.model
         self._loss: Any = built.loss
         self._training_loss = built.training_loss
+        self._keeps = keeps_predictions
+        self._kept: tuple[Any, Any] = None, 0.0
+        if keeps_predictions and built.module.training_step is not None:
+            raise UserError(
+                f"--progressive-steps: {built.module.describe('training_step')} gives a loss and "
+                "no predictions to evaluate: define loss(labels, predictions) in its place, or "
+                "give --validation-data"
+            )
         self._trainable, self._state = built.trainable, built.state
         self._parameters = [each.tensor for each in built.trainable.variables]
         self._ids = built.ids
@@ -142,8 +155,17 @@ class EagerSteps:
         if isinstance(self._loss, LossOfStep):
             return self._loss.of_batch(self._model, batch.features, batch.labels, batch.weights)
         predictions = self._model(batch.features)
+        self._keep(predictions)
         loss: torch.Tensor = self._training_loss(batch.labels, predictions, batch.weights)
         return loss
+
+    def _keep(self, predictions: Any, of_layers: Any = 0.0) -> None:
+        if self._keeps:
+            self._kept = mapped(torch.Tensor.detach, predictions), of_layers
+
+    def predictions(self) -> tuple[Any, Any]:
+        """See the Protocol."""
+        return self._kept
 
     def _check_writes(self, versions: Sequence[int], pulled: Float32 | None) -> None:
         """Raises UserError for a parameter that forward() wrote to, which would be lost.

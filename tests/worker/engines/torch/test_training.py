@@ -1,16 +1,23 @@
 """Training by the engine against PyTorch alone, on the same batches."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 
+from shoal.errors import UserError
 from shoal.worker.input.batch import Batch
 from tests.worker.engines.torch.conftest import NET
 
 torch = pytest.importorskip("torch")
 
 IDS = np.array([3, -7, 2**61, 0, 11, -(2**63)], np.int64)
+
+STEP = """
+def training_step(model, features, labels):
+    return torch.nn.functional.binary_cross_entropy_with_logits(model(features), labels)
+"""
 
 OPTIMIZERS = {
     "SGD": "lr=0.1",
@@ -63,6 +70,30 @@ def twin_of(model, *, training=True):
     for name, rows in zip(model.tables, rows_of(model, training=training), strict=True):
         setattr(twin, name, Rows(rows))
     return twin
+
+
+def test_every_nth_step_tells_what_it_predicted(served):
+    text = NET.replace("self.norm(self.hidden", "(self.hidden")
+    model = served(text, progressive_steps=2)
+    told = []
+    for number, given in enumerate(itertools.starmap(as_batch, batches(4))):
+        prepared = model.prepare(given)
+        expected, _ = model.steps.predict(given.features, model.steps.inputs(prepared.pulled))
+        _, push = model.compute(prepared, 1)
+        for each in model.predicted(given, push):
+            told.append(number)
+            assert not each.outputs.requires_grad
+            np.testing.assert_allclose(each.outputs, expected, rtol=1e-5)
+        model.servers.push(push)
+    assert told == [1, 3]
+
+
+def test_a_step_that_has_no_predictions_is_refused(served):
+    text = NET.replace("loss = torch.nn.BCEWithLogitsLoss()", STEP)
+    served(text)
+    words = r"^--progressive-steps: training_step\(\) .* gives a loss and no predictions"
+    with pytest.raises(UserError, match=words):
+        served(text, progressive_steps=2)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -11,7 +11,6 @@ import tensorflow as tf
 from shoal.worker.attribution import attributing
 from shoal.worker.code.keras_internals import masks_of, note_masks
 from shoal.worker.code.module import UserModule, user_code
-from shoal.worker.engines.engine import StepInputs
 from shoal.worker.engines.tensorflow.model.broadcasting import pairs_all
 from shoal.worker.engines.tensorflow.model.conversion import converted
 from shoal.worker.input.batch import Batch
@@ -104,9 +103,8 @@ class Evaluator(KerasEvaluation):
                 *_given(weights_spec),
             )
 
-    def add(self, batch: Batch, inputs: StepInputs | None = None) -> None:
-        """Evaluate a batch, and at the first one see if the metrics can be used."""
-        predictions, of_layers = self._model.evaluate_batch(batch.features, inputs)
+    def add_predictions(self, batch: Batch, predictions: Any, of_layers: Any) -> None:
+        """See Evaluation."""
         given = batch.labels, predictions, masks_of(predictions), of_layers, *_given(batch.weights)
         with user_code(f"the metrics of {self._module.path.name}"):
             with attributing(None):

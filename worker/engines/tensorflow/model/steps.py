@@ -33,9 +33,10 @@ Float32 = npt.NDArray[np.float32]
 TensorInputs = tuple[tf.Tensor, tf.Tensor, list[tf.Tensor], list[tf.Tensor]]
 """Flat trainable and non-trainable values, rows of each table, inverse of each call."""
 
-StepOutputs = tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]
+StepOutputs = tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor], Any]
 """Loss, gradient of the flat trainable vector, change of the flat non-trainable one, and
-the gradient of each table's rows, float32 [unique, dim]."""
+the gradient of each table's rows, float32 [unique, dim]; at last outputs, losses of layers and
+masks, if they are kept."""
 
 
 class CompiledSteps:
@@ -44,6 +45,7 @@ class CompiledSteps:
     labels_spec, weights_spec: of a batch; labels_spec may be None where nothing is trained, and
         weights_spec where feed gives no weights.
     clip_at_once: whether the training step clips; otherwise `clip` is to be called.
+    keeps_predictions: for `predictions`.
     """
 
     def __init__(
@@ -54,12 +56,14 @@ class CompiledSteps:
         weights_spec: Any = None,
         *,
         clip_at_once: bool = True,
+        keeps_predictions: bool = False,
     ) -> None:
         assert isinstance(built.trainable, FlatVariables)
         assert isinstance(built.state, FlatVariables)
         assert isinstance(built.ids, IdTrace)
         self._model = built.model
-        self._clip_at_once = clip_at_once
+        self._clip_at_once, self._keeps = clip_at_once, keeps_predictions
+        self._kept: Any = ()
         self._loss = built.training_loss
         self._optimizers = built.optimizers
         self._trainable, self._state = built.trainable, built.state
@@ -121,9 +125,15 @@ class CompiledSteps:
                 self._traced = self._checked(*arguments)
         # The one trace there is: finding it by the arguments, at each call, took 0.4 ms of Python.
         outputs: StepOutputs = self._traced(*arguments)
-        loss, dense, moved, tables = outputs
+        loss, dense, moved, tables, self._kept = outputs
         # Not numpy() of the rows, which copies: nobody writes to these.
         return float(loss), dense.numpy(), moved.numpy(), [np.asarray(each) for each in tables]
+
+    def predictions(self) -> tuple[Any, tf.Tensor]:
+        """See the Protocol."""
+        outputs, of_layers, masks = self._kept
+        note_masks(outputs, masks)
+        return outputs, of_layers
 
     def clip(self, dense: Float32, tables: Sequence[Float32]) -> tuple[Float32, list[Float32]]:
         """Clip the gradient of the flat trainable vector, and those of all tables."""
@@ -207,7 +217,7 @@ class CompiledSteps:
             with lookup_with(self._lookups[-1]):
                 predictions = self._model(taken_features(self._model, features), training=True)
             loss = self._loss(labels, predictions, _weights_of(weights))
-            loss += self._of_layers()
+            loss += (of_layers := self._of_layers())
         gradients = tape.gradient(loss, variables + list(rows))
         self._learns = not gradients or any(each is not None for each in gradients)
         count = len(variables)
@@ -219,7 +229,8 @@ class CompiledSteps:
         if self._clip_at_once:
             dense, tables = self._optimizers.clip(dense, tables)
         change = self._state.read() - state
-        return loss, self._trainable.pack(dense), change, tables
+        kept = (predictions, of_layers, masks_of(predictions)) if self._keeps else ()
+        return loss, self._trainable.pack(dense), change, tables, kept
 
     def _clipped(
         self, flat: tf.Tensor, tables: Sequence[tf.Tensor]

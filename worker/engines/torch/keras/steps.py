@@ -16,7 +16,7 @@ import torch
 from shoal.base.nested import named_leaves
 from shoal.errors import UserError
 from shoal.layers import lookup_with
-from shoal.worker.code.keras_internals import taken_features
+from shoal.worker.code.keras_internals import masks_of, note_masks, taken_features
 from shoal.worker.engines.keras_ops.clipping import clipped_flat
 from shoal.worker.engines.torch.keras.lookups import LayerVectors
 from shoal.worker.engines.torch.steps import EagerSteps, Inputs
@@ -33,6 +33,7 @@ class KerasSteps(EagerSteps):
     """Training step and prediction of a model.
 
     clip_at_once: whether the training step clips; otherwise `clip` is to be called.
+    keeps_predictions: for `predictions`.
     """
 
     def __init__(
@@ -43,9 +44,12 @@ class KerasSteps(EagerSteps):
         weights_spec: Any = None,
         *,
         clip_at_once: bool = True,
+        keeps_predictions: bool = False,
     ) -> None:
         """Raises UserError for labels of text."""
-        super().__init__(built, refusals, labels_spec, weights_spec)
+        super().__init__(
+            built, refusals, labels_spec, weights_spec, keeps_predictions=keeps_predictions
+        )
         self._optimizers = built.optimizers
         self._clip_at_once = clip_at_once
         for name, spec in named_leaves(labels_spec):
@@ -74,7 +78,14 @@ class KerasSteps(EagerSteps):
     def _loss_in_training(self, batch: Batch, lookup: Any) -> torch.Tensor:
         predictions = self._called(batch.features, lookup, training=True)
         loss: torch.Tensor = self._training_loss(batch.labels, predictions, batch.weights)
-        return loss + self._of_layers()
+        of_layers = self._of_layers()
+        self._keep(predictions, of_layers.detach())
+        return loss + of_layers
+
+    def _keep(self, predictions: Any, of_layers: Any = 0.0) -> None:
+        super()._keep(predictions, of_layers)
+        if self._keeps:
+            note_masks(self._kept[0], masks_of(predictions))
 
     def _called(self, features: Any, lookup: Any, *, training: bool) -> Any:
         """The model's outputs. Raises UserError for an id that a layer of the worker has not."""

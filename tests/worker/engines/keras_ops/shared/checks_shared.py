@@ -3,6 +3,7 @@
 It runs in the process of each of them, as Keras has one backend in each process (processes.py).
 """
 
+import dataclasses
 import os
 import pickle
 
@@ -52,6 +53,31 @@ def test_ids_keep_their_64_bits():
     loss, push = model.compute(model.prepare(batch({"ids": LARGE})), 0)
     assert np.isfinite(loss)
     assert push.tables[0][1].shape == (4, 2)
+
+
+class Regularized(OfIds):
+    def __init__(self):
+        super().__init__(lambda _, features: features["ids"])
+        self.top.kernel_regularizer = keras.regularizers.L2(0.1)
+
+
+def test_every_nth_step_tells_what_it_predicted():
+    config = dataclasses.replace(CONFIG, progressive_steps=2)
+    model = served(module_of(Regularized, "mse"), IDS, config=config)
+    told = []
+    for number in range(4):
+        given = batch({"ids": LARGE + number})
+        prepared = model.prepare(given)
+        expected = model.steps.predict(given.features, model.steps.inputs(prepared.pulled))
+        _, push = model.compute(prepared, 0)
+        for each in model.predicted(given, push):
+            told.append(number)
+            assert each.batch is given
+            for found, other in zip((each.outputs, each.of_layers), expected, strict=True):
+                np.testing.assert_allclose(found, other, rtol=1e-6)
+            assert float(each.of_layers) > 0
+        assert model.predicted(given, dataclasses.replace(push, left_out="NaN")) == ()
+    assert told == [1, 3]
 
 
 def test_computed_ids_are_those_of_64_bits():
