@@ -81,7 +81,7 @@ class DataReader(ABC):
         """
         raise UserError(
             "--arriving: no new files can come to this --training-data: name a folder, a glob "
-            "pattern or a list of files, or remove --arriving"
+            "pattern, a list of files or a topic of Kafka, or remove --arriving"
         )
 
     def arrivals(self, token: str) -> tuple[list[str], str]:
