@@ -12,7 +12,7 @@ SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo demo-online test test-fast test-times test-processors test-seeds test-engines test-recipes test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
   bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
-  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish soak soak-publish soak-arriving annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
+  bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish bench-kafka soak soak-kafka soak-publish soak-arriving annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
 # The packages that deploy/dependencies.py names for $(1), with a line for each that is fetched.
@@ -343,6 +343,16 @@ HISTORIES ?= 300
 soak-publish: build/extensions
 	HISTORIES=$(HISTORIES) $(KEPT) $(BIN)/python -m pytest tests/ps/test_publishing.py \
 	  -k a_reader_has --numprocesses 2
+
+# A topic of Kafka whose job is killed again and again: build/soak_kafka.json.
+RECORDS ?= 2000000
+KILLS ?= 30
+soak-kafka: build/extensions
+	$(BIN)/python -m benchmarks.soak_kafka --records $(RECORDS) --kills $(KILLS) --seed $(SEED)
+
+# Records a second of the reader of Kafka's topics, against a plain consumer and json.loads.
+bench-kafka: build/extensions
+	$(BIN)/python -m benchmarks.kafka
 
 # Ten minutes of files that arrive, in three legs with thirty kills: each record once, and how late.
 soak-arriving: build/extensions

@@ -31,8 +31,8 @@ _USER_OF_URL = re.compile(r"""://(?:[^/@]*@|[^/@:]*:.*@)""")
 
 _PARTS_OF_URL = re.compile(r"""(https?)?://([^\s/@:]*)(:?)([^\s/@]*)@""")
 _SECRET_OF_QUERY = re.compile(
-    r"""([?&][\w-]*(?:sig|signature|token|secret|password|passwd|pwd|credential|access[-_]?key|"""
-    r"""account[-_]?key|api[-_]?key|x-amz|x-goog)[\w-]*=)(?!\$\{\w+\}(?:[&#\s'"<>]|$))"""
+    r"""([?&][\w.-]*(?:sig|signature|token|secret|password|passwd|pwd|credential|access[-_]?key|"""
+    r"""account[-_]?key|api[-_]?key|x-amz|x-goog)[\w.-]*=)(?!\$\{\w+\}(?:[&#\s'"<>]|$))"""
     r"""[^&#\s'"<>]+""",
     re.IGNORECASE,
 )

@@ -320,7 +320,8 @@ class Workload:
         self, data: outcomes.DataDescribed, note: Callable[[str], object]
     ) -> Failure | None:
         """The reason why a resumed job cannot go on with the present data; None if it can."""
-        arriving = self._config.arriving > 0  # old ones may go, and new ones come
+        # Old ones may go, and new ones come; with a token, also where none is waited for.
+        arriving = self._config.arriving > 0 or bool(data.token)
         known = {source.name: source for source in self.board.sources}
         waiting = self.description.names(TRAINING)
         now = {source.name for source in data.training}

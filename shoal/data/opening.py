@@ -14,9 +14,12 @@ from shoal.data.reader import DataReader
 from shoal.data.readers.arrow_reader import ArrowReader
 from shoal.data.readers.csv_reader import CsvReader
 from shoal.data.readers.examples import ExampleReader, SequenceExampleReader
+from shoal.data.readers.kafka.kafka_reader import KafkaReader
+from shoal.data.readers.kafka.place import SCHEME as KAFKA
 from shoal.data.readers.lake import LakeReader, open_table
 from shoal.data.readers.lines import JsonLinesReader, TextLineReader
-from shoal.data.readers.odps_reader import SCHEME, OdpsReader
+from shoal.data.readers.odps_reader import SCHEME as ODPS
+from shoal.data.readers.odps_reader import OdpsReader
 from shoal.data.readers.parquet_reader import ParquetReader
 from shoal.data.readers.recordio import RecordIOReader
 from shoal.data.readers.sql_reader import SqlReader, is_sql
@@ -48,7 +51,7 @@ def open_reader(
     columns: Sequence[str] | None = None,
     data_format: DataFormat = BY_NAME,
 ) -> DataReader:
-    """A reader for files (a file, a folder or a glob pattern, path or URL) or a table (SQL, ODPS).
+    """A reader for files (file, folder or glob, path or URL), a table (SQL, ODPS) or a topic.
 
     flag: the flag that the pattern came from; stands in every error.
     columns: read only these; all where None.
@@ -65,7 +68,9 @@ def open_reader(
         "fill": data_format.fill,
         "masks": data_format.masks,
     }
-    if pattern.startswith(SCHEME):
+    if pattern.startswith(KAFKA):
+        return shaped(KafkaReader(pattern, flag=flag), pattern, **shape)
+    if pattern.startswith(ODPS):
         return shaped(OdpsReader(pattern, flag=flag), pattern, **shape)
     if is_sql(pattern):
         return shaped(SqlReader(pattern, flag=flag), pattern, **shape)

@@ -81,7 +81,7 @@ class DataReader(ABC):
         """
         raise UserError(
             "--arriving: no new files can come to this --training-data: name a folder, a glob "
-            "pattern or a list of files, or remove --arriving"
+            "pattern, a list of files or a topic of Kafka, or remove --arriving"
         )
 
     def arrivals(self, token: str) -> tuple[list[str], str]:
@@ -90,6 +90,18 @@ class DataReader(ABC):
         token: of that call; "" for the first. Returns its own as well.
         """
         return self.names(), token
+
+    @property
+    def moves(self) -> bool:
+        """True if a later listing names other sources, and those of an earlier one stay."""
+        return False
+
+    def behind(self, trained: Collection[str]) -> None:
+        """Earlier jobs have trained the sources of these names: list what comes behind them.
+
+        Of no meaning for sources that are whole, as files are: who lists them leaves them out.
+        """
+        del trained
 
     @property
     def form(self) -> str:

@@ -87,13 +87,12 @@ def _known(kind: pa.DataType | None) -> pa.DataType:
     return pa.list_(_known(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
-def beyond_64_bits(name: str, values: Collection[int], reader: str) -> str:
-    """Advice about a column of integers that no type holds. reader: that of its format."""
+def beyond_64_bits(name: str, values: Collection[int], as_text: str) -> str:
+    """Advice about a column of integers that no type holds. as_text: has it read as text."""
     largest = max(values, key=abs)
     return (
         f"column {name!r} is read as floats, as it holds {largest}, which is no integer of 64 "
-        "bits: different ones become one. If they are ids, read them as text: "
-        f"{reader}(column_types={{{name!r}: pyarrow.string()}})"
+        f"bits: different ones become one. If they are ids, read them as text: {as_text}"
     )
 
 

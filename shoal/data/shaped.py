@@ -72,6 +72,15 @@ class ShapedReader(IndexedReader):
         """See DataReader."""
         return self._inner.arrivals(token)
 
+    def behind(self, trained: Collection[str]) -> None:
+        """See DataReader."""
+        self._inner.behind(trained)
+
+    @property
+    def moves(self) -> bool:
+        """See DataReader."""
+        return self._inner.moves
+
     def weights(self, names: Sequence[str] | None = None) -> dict[str, float]:
         """See DataReader."""
         return self._inner.weights(names)

@@ -72,6 +72,7 @@ NOT_RUN = {
     "curl ": "it asks the container",
     "--training-data 's3://": "there is no bucket",
     "--training-data 'postgresql://": "there is no database server",
+    "kafka://": "there is no broker: tests/jobs/test_kafka.py has one",
     "export CLICKS_PASSWORD": "it is for that server",
     "shoal top clicks": "its job must be running: tests/jobs/test_top.py",
     "shoal profile clicks": "its job must be running: tests/jobs/test_profile.py",

@@ -51,6 +51,9 @@ KNOWN_WEIGHT = 0.02
 KEPT_TOGETHER = 2000
 """Sources of which is written to --index-dir at once what was found out."""
 
+MOVED = "moved"
+"""The token of a listing of data that does not arrive, where the next one names other sources."""
+
 BATCH = 8
 """Sources that are described at a time."""
 
@@ -203,6 +206,8 @@ class JobData:
         for mode, pattern in self._patterns.items():
             if not pattern:
                 continue
+            if mode == TRAINING:
+                self._reader(mode).behind(self._before)
             weights, token = self._listed(mode)
             described.token += token
             if mode == TRAINING and self._config.leaves_out_trained:
@@ -230,13 +235,15 @@ class JobData:
         return described
 
     def _listed(self, mode: str, token: str = "") -> tuple[dict[str, float], str]:
-        """The weights of sources by name, and of data that arrives the token of this listing."""
+        """The weights of sources by name; and the token of this listing, if others differ."""
         reader = self._reader(mode)
 
         def listed() -> tuple[dict[str, float], str]:
             with user_code(f"listing the sources of {FLAGS[mode]}", reads=True):
-                if mode != TRAINING or not self._config.arriving:
+                if mode != TRAINING:
                     return reader.weights(), ""
+                if not self._config.arriving:
+                    return reader.weights(), MOVED if reader.moves else ""
                 names, later = reader.arrivals(token)
                 return reader.weights(names), later
 

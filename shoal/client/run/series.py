@@ -256,5 +256,6 @@ def new_files(config: JobConfig, folder: JobFolder) -> list[str]:
         reader = open_reader(
             config.training_data, "--training-data", data_format=config.format_of_data
         )
+        reader.behind(trained)
         return sorted(only_new(reader.weights(), {}, trained))
     return []

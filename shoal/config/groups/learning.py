@@ -94,9 +94,10 @@ class DataOptions:
         f"Records to predict: {_RECORDS}", "", commands="predict", value="DATA"
     )
     arriving: float = option(
-        "Seconds between two looks for new files of --training-data, which are trained as they "
-        "come; the job ends by --until-idle, --leg or shoal stop. Rename a file into the folder "
-        "when it is whole. 0: only the files that are there when the job begins.",
+        "Seconds between two looks for new files of --training-data, or new records of a topic of "
+        "Kafka, which are trained as they come; the job ends by --until-idle, --leg or shoal stop. "
+        "Rename a file into the folder when it is whole. 0: only what is there when the job "
+        "begins.",
         0.0,
         commands="train",
         least=0,

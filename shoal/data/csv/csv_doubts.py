@@ -111,7 +111,8 @@ def settled_types(texts: pa.Table) -> tuple[dict[str, pa.DataType], dict[str, st
         if min(values) >= 0 and 1 << 63 <= max(values) < 1 << 64:
             kinds[name] = pa.uint64()
         elif not -(1 << 63) <= min(values) <= max(values) < 1 << 63:
-            doubts[name] = beyond_64_bits(name, values, "CsvReader")
+            as_text = f"CsvReader(column_types={{{name!r}: pyarrow.string()}})"
+            doubts[name] = beyond_64_bits(name, values, as_text)
         elif found := _padded(spelled):
             doubts[name] = (
                 f"column {name!r} is read as numbers, of which {found[0]!r} and {found[1]!r} have "

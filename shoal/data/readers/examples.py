@@ -36,36 +36,23 @@ Feature = tuple[bytes, int, bool]
 """Name, kind, and whether it is a list of a SequenceExample's."""
 
 
-class ExampleReader(TFRecordReader):
-    """Reads files of tf.train.Example; see BlockReader."""
+class ExampleColumns:
+    """The columns of messages.
 
-    message = "tf.train.Example"
-    lists = False
+    message: their name. lists: they are SequenceExamples.
+    """
 
-    def __init__(self, pattern: str, **options: Any) -> None:
-        super().__init__(pattern, **options)
-        self._types: pa.Schema | None = None
+    def __init__(self, message: str, *, lists: bool) -> None:
+        self._message, self._lists = message, lists
         self._sequences: set[str] = set()
 
-    def _full_schema(self) -> pa.Schema:
-        if self._types is None:
-            guessed = [(path, self._guess(path)) for path in spread(self._paths)]
-            self._types, self._faults = merged_schema(guessed, self._flag, same_columns=False)
-            if not self._types:
-                raise UserError(f"{self._flag}: {self._pattern} holds no features")
-        return self._types
-
-    def _guess(self, path: str) -> dict[str, pa.DataType | None]:
-        with reporting_rows(path):
-            data = self._storage.open(path).read_at(SAMPLE_BYTES, 0)
-            records = list(records_in(data))
-            if not records and data:
-                raise DamagedError(0, f"the first record is longer than {SAMPLE_BYTES} bytes")
-            features = self._features(records)
-            try:
-                found = examples.columns_of(records, list(features.values()))
-            except ValueError as error:
-                raise self._damage(error, 0) from error
+    def kinds(self, records: list[bytes]) -> dict[str, pa.DataType | None]:
+        """The types of the features of some messages. Raises DamagedError."""
+        features = self._features(records)
+        try:
+            found = examples.columns_of(records, list(features.values()))
+        except ValueError as error:
+            raise self._damage(error, 0) from error
         kinds: dict[str, pa.DataType | None] = {}
         for (name, (_, kind, sequence)), (_, _, counts, _) in zip(
             features.items(), found, strict=True
@@ -95,7 +82,7 @@ class ExampleReader(TFRecordReader):
                         features[name] = key, kind, sequence
             except ValueError as error:
                 raise self._damage(error, place) from error
-        if not self.lists and any(sequence for *_, sequence in features.values()):
+        if not self._lists and any(sequence for *_, sequence in features.values()):
             raise DamagedError(
                 0, "it is a tf.train.SequenceExample: give --data-format sequence-example"
             )
@@ -104,12 +91,13 @@ class ExampleReader(TFRecordReader):
     def _damage(self, error: ValueError, first: int) -> DamagedError:
         known = len(error.args) == 2
         place, what = error.args if known else (0, "it is no message of this kind, or damaged")
-        return DamagedError(first + place, f"not a {self.message} as in the first records: {what}")
+        return DamagedError(first + place, f"not a {self._message} as in the first records: {what}")
 
-    def _decode(
-        self, data: bytes, first: int, _count: int, low: int, high: int, schema: pa.Schema
-    ) -> pa.RecordBatch:
-        records = self._records(data, first, low, high)
+    def batch(self, records: list[bytes], first: int, schema: pa.Schema) -> pa.RecordBatch:
+        """The features of some messages, whose types `kinds` has told.
+
+        first: the number of the first message. Raises DamagedError.
+        """
         wanted = [
             (field.name.encode(), _KINDS[_value_type(field.type)], field.name in self._sequences)
             for field in schema
@@ -117,7 +105,7 @@ class ExampleReader(TFRecordReader):
         try:
             found = examples.columns_of(records, wanted)
         except ValueError as error:
-            raise self._damage(error, first + low) from error
+            raise self._damage(error, first) from error
         columns = []
         for field, (values, ends, counts, steps), (*_, sequence) in zip(
             schema, found, wanted, strict=True
@@ -127,11 +115,45 @@ class ExampleReader(TFRecordReader):
                 columns.append(_column(field.type, flat, counts, steps if sequence else None))
             except _OtherNumberError as error:
                 raise DamagedError(
-                    first + low + error.record,
+                    first + error.record,
                     f"feature {field.name!r} has {error.count} values, and one in each of the "
                     "first records",
                 ) from error
         return pa.record_batch(columns, schema=schema)
+
+
+class ExampleReader(TFRecordReader):
+    """Reads files of tf.train.Example; see BlockReader."""
+
+    message = "tf.train.Example"
+    lists = False
+
+    def __init__(self, pattern: str, **options: Any) -> None:
+        super().__init__(pattern, **options)
+        self._types: pa.Schema | None = None
+        self._features = ExampleColumns(self.message, lists=self.lists)
+
+    def _full_schema(self) -> pa.Schema:
+        if self._types is None:
+            guessed = [(path, self._guess(path)) for path in spread(self._paths)]
+            self._types, self._faults = merged_schema(guessed, self._flag, same_columns=False)
+            if not self._types:
+                raise UserError(f"{self._flag}: {self._pattern} holds no features")
+        return self._types
+
+    def _guess(self, path: str) -> dict[str, pa.DataType | None]:
+        with reporting_rows(path):
+            data = self._storage.open(path).read_at(SAMPLE_BYTES, 0)
+            records = list(records_in(data))
+            if not records and data:
+                raise DamagedError(0, f"the first record is longer than {SAMPLE_BYTES} bytes")
+            return self._features.kinds(records)
+
+    def _decode(
+        self, data: bytes, first: int, _count: int, low: int, high: int, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        records = self._records(data, first, low, high)
+        return self._features.batch(records, first + low, schema)
 
 
 class SequenceExampleReader(ExampleReader):

@@ -11,6 +11,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,25 @@ MOST_NESTED = 100
 
 TOO_DEEP = f"there are more than {MOST_NESTED} brackets within one another"
 
-TYPES_HINT = "; see JsonLinesReader(column_types=...) for how to set types"
 
-_READER = "JsonLinesReader"
+@dataclass(frozen=True)
+class Advice:
+    """The words about a record that is at fault.
+
+    mend: what to do with it. remove: the same where it is of no use. types: how types are set.
+    """
+
+    mend: str
+    remove: str
+    types: str
+
+
+ADVICE = Advice(
+    "mend the line",
+    "mend the line, or remove it",
+    "; see JsonLinesReader(column_types=...) for how to set types",
+)
+"""Of files."""
 
 _FLOAT = pa.float64()
 
@@ -136,7 +153,7 @@ class JsonLinesReader(_LineReader):
         if self._types is None:
             guessed = [(path, self._guess(path)) for path in spread(self._paths)]
             self._types, self._faults = merged_schema(
-                guessed, self._flag, same_columns=False, hint=TYPES_HINT
+                guessed, self._flag, same_columns=False, hint=ADVICE.types
             )
             if not self._types:
                 check_not_empty((), self._pattern, self._flag)
@@ -150,22 +167,10 @@ class JsonLinesReader(_LineReader):
                 if not data:
                     raise DamagedError(0, f"the line is longer than {SAMPLE_BYTES} bytes")
             lines = [line for line in data.split(b"\n") if line.strip()]
-            if not lines:
-                return {}
-            given = pa.schema(list(self._given.items()))
-            try:
-                schema = _parsed(b"\n".join(lines) + b"\n", len(lines), given, infer=True).schema
-            except pa.ArrowInvalid as error:
-                raise _damage(lines, given, 0, error, infer=True) from error
-            kinds = {name: _guessed(schema.field(name).type) for name in schema.names}
-            kinds |= self._given
-            floats = {n for n, of in kinds.items() if of is not None and _element(of) == _FLOAT}
-            integers = _integers(lines, floats - set(self._given))
-        for name, large in integers.items():
-            if min(large) >= 0 and max(large) < 1 << 64:
-                kinds[name] = _guessed(schema.field(name).type, pa.uint64())
-            else:
-                self._doubted.setdefault(name, f"{path}: {beyond_64_bits(name, large, _READER)}")
+            kinds, beyond = guessed_kinds(lines, self._given)
+        for name, large in beyond.items():
+            as_text = f"JsonLinesReader(column_types={{{name!r}: pyarrow.string()}})"
+            self._doubted.setdefault(name, f"{path}: {beyond_64_bits(name, large, as_text)}")
         return kinds
 
     def _decode(
@@ -174,14 +179,45 @@ class JsonLinesReader(_LineReader):
         # What is not cut off at either end goes to Arrow as it is; it skips blank lines too.
         begin, end = native.behind(data, low), native.before(data, count - high)
         try:
-            table = _parsed(memoryview(data)[begin:end], high - low, schema)
+            return parsed_batch(memoryview(data)[begin:end], high - low, schema)
         except pa.ArrowInvalid as error:
             lines = [line for line in data.split(b"\n") if line.strip()][low:high]
-            raise _damage(lines, schema, first + low, error) from error
-        # Arrow gives the columns of an explicit schema in its order. A last line without an end is
-        # a batch of its own; joining columns that are whole would copy them.
-        batches = table.to_batches()
-        return batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0]
+            raise damage(lines, schema, first + low, error) from error
+
+
+def guessed_kinds(
+    lines: Sequence[bytes], given: Mapping[str, pa.DataType], advice: Advice = ADVICE
+) -> tuple[dict[str, pa.DataType | None], dict[str, list[int]]]:
+    """The types of the keys of some lines; and the values of keys that no type of integers holds.
+
+    given: types that are not guessed. Raises DamagedError.
+    """
+    if not lines:
+        return {}, {}
+    known = pa.schema(list(given.items()))
+    try:
+        schema = _parsed(b"\n".join(lines) + b"\n", len(lines), known, infer=True).schema
+    except pa.ArrowInvalid as error:
+        raise damage(lines, known, 0, error, advice, infer=True) from error
+    kinds = {name: _guessed(schema.field(name).type) for name in schema.names}
+    kinds |= given
+    floats = {n for n, of in kinds.items() if of is not None and _element(of) == _FLOAT}
+    beyond: dict[str, list[int]] = {}
+    for name, large in _integers(lines, floats - set(given), advice).items():
+        if min(large) >= 0 and max(large) < 1 << 64:
+            kinds[name] = _guessed(schema.field(name).type, pa.uint64())
+        else:
+            beyond[name] = large
+    return kinds, beyond
+
+
+def parsed_batch(data: bytes | memoryview, count: int, schema: pa.Schema) -> pa.RecordBatch:
+    """The objects of some lines, of which there is one at least. Raises ArrowInvalid."""
+    # Arrow gives the columns of an explicit schema in its order. A last line without an end is
+    # a batch of its own; joining columns that are whole would copy them.
+    table = _parsed(data, count, schema)
+    batches = table.to_batches()
+    return batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0]
 
 
 def _guessed(kind: pa.DataType, number: pa.DataType = _FLOAT) -> pa.DataType | None:
@@ -199,7 +235,9 @@ def _element(kind: pa.DataType) -> pa.DataType:
     return _element(kind.value_type) if pa.types.is_list(kind) else kind
 
 
-def _integers(lines: Sequence[bytes], names: Collection[str]) -> dict[str, list[int]]:
+def _integers(
+    lines: Sequence[bytes], names: Collection[str], advice: Advice
+) -> dict[str, list[int]]:
     """The values of those of some columns that hold integers alone.
 
     Of columns that Arrow takes for float64, these are too large for an int64. Raises DamagedError.
@@ -209,7 +247,7 @@ def _integers(lines: Sequence[bytes], names: Collection[str]) -> dict[str, list[
         try:
             record = json.loads(line)
         except UnicodeDecodeError as error:
-            raise DamagedError(number, _not_utf_8(error)) from error
+            raise DamagedError(number, _not_utf_8(error, advice)) from error
         for name in [*found]:
             values = [record.get(name)]
             while any(isinstance(each, list) for each in values):
@@ -247,11 +285,12 @@ def _parsed(
     return table
 
 
-def _damage(
-    lines: list[bytes],
+def damage(
+    lines: Sequence[bytes],
     schema: pa.Schema,
     first: int,
     error: pa.ArrowInvalid,
+    advice: Advice = ADVICE,
     *,
     infer: bool = False,
 ) -> DamagedError:
@@ -269,33 +308,33 @@ def _damage(
             low = middle
         except pa.ArrowInvalid as found:
             high, error = middle, found
-    return DamagedError(first + low, _plain(lines[low], error, schema))
+    return DamagedError(first + low, _plain(lines[low], error, schema, advice))
 
 
-def _not_utf_8(error: UnicodeDecodeError) -> str:
-    return f"not a JSON object: it is not UTF-8 ({error}): mend the line, or remove it"
+def _not_utf_8(error: UnicodeDecodeError, advice: Advice) -> str:
+    return f"not a JSON object: it is not UTF-8 ({error}): {advice.remove}"
 
 
-def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema) -> str:
+def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema, advice: Advice) -> str:
     """Tell the fault of a line: Arrow's message, without its own count of rows, if it is JSON."""
     if native.deeper(line, MOST_NESTED) >= 0:
-        return f"{TOO_DEEP}: mend the line, or remove it"
+        return f"{TOO_DEEP}: {advice.remove}"
     if line.lstrip().startswith(b"["):
         return "not a JSON object but an array: write each object of it in a line of its own"
     try:
         record = json.loads(line)
     except json.JSONDecodeError as found:
-        cut = "" if line.rstrip().endswith(b"}") else "; the line may be cut short"
+        cut = "" if line.rstrip().endswith(b"}") else "; it may be cut short"
         where = f"{found.msg.removesuffix(' starting at')} (character {found.pos + 1}){cut}"
-        return f"not a JSON object: {where}: mend the line, or remove it"
+        return f"not a JSON object: {where}: {advice.remove}"
     except UnicodeDecodeError as found:
-        return _not_utf_8(found)
+        return _not_utf_8(found, advice)
     text = str(error).removeprefix("JSON parse error: ").partition(" in row ")[0]
     if changed := _CHANGED.fullmatch(text):
         name, before, now = changed[1].replace("/", "."), *changed.groups()[1:]
         return (
-            f"column {name!r} is of type {now} here, and of type {before} elsewhere: mend the "
-            f"line, or write the column in one type{TYPES_HINT}"
+            f"column {name!r} is of type {now} here, and of type {before} elsewhere: "
+            f"{advice.mend}, or write the column in one type{advice.types}"
         )
     for field in schema if text.startswith("Failed to convert") else ():
         try:
@@ -303,6 +342,6 @@ def _plain(line: bytes, error: pa.ArrowInvalid, schema: pa.Schema) -> str:
         except pa.ArrowInvalid:
             return (
                 f"column {field.name!r} holds {json.dumps(record[field.name])} here, and is of "
-                f"type {field.type} elsewhere: mend the line, or say its type{TYPES_HINT}"
+                f"type {field.type} elsewhere: {advice.mend}, or say its type{advice.types}"
             )
-    return f"not a JSON object of the columns' types: {text}: mend the line, or remove it"
+    return f"not a JSON object of the columns' types: {text}: {advice.remove}"

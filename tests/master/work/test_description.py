@@ -204,6 +204,9 @@ def test_a_resumed_job_goes_on_describing_and_tells_what_has_changed():
     less = DataDescribed(training=(Source("a", 20),), more_training=found(199))
     failure, _ = resumed(job, less)
     assert "has changed since the job began: s00199 is not there any more" in failure.message
+    # A topic that has grown is cut otherwise, and has what it had.
+    moved = DataDescribed(training=(Source("b", 20),), more_training=found(199), token="moved")
+    assert resumed(job, moved) == (None, [])
     other = DataDescribed(training=(Source("a", 21),), more_training=found(200))
     failure, _ = resumed(job, other)
     assert "a has 21 records in 0 groups, and had 20 in 0" in failure.message
