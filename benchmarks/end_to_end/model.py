@@ -44,8 +44,8 @@ def custom_model():
 loss = network.loss
 
 
-def optimizer():
-    return keras.optimizers.Adagrad(network.RATE)
+def optimizer(rate=network.RATE):
+    return keras.optimizers.Adagrad(rate)
 
 
 def eval_metrics_fn():
