@@ -51,8 +51,8 @@ def _arrays(source: Path, folder: Path, part: str) -> None:
 def text(folder: Path, batch: int, warm: int) -> Path:
     """Write the training records for Paddle, unless they are there; returns their folder.
 
-    first.txt has one minibatch, warm.txt the rest of the first `warm`, and 0.txt and 1.txt all other
-    whole minibatches, half each: `26 id ... 13 number ... 1 label` a line.
+    first.txt has one minibatch, warm.txt the rest of the first `warm`, and 0.txt and 1.txt all
+    other whole minibatches, half each: `26 id ... 13 number ... 1 label` a line.
     """
     made = folder / f"train-text-{batch}-{warm}"
     if (made / "done").exists():

@@ -25,8 +25,8 @@ def main() -> None:
 
     from benchmarks.end_to_end.run import Shoal
     from shoal.proto import methods
-    from shoal.proto.errors import PeerUnavailableError
     from shoal.proto import shoal_pb2 as pb
+    from shoal.proto.errors import PeerUnavailableError
 
     class Job(Shoal):
         """The connection to the server and its steps, of a job that this script starts."""

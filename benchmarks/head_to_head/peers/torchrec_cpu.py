@@ -1,8 +1,8 @@
 """torchrec's embedding bags on FBGEMM's split tables, on CPUs, in one process on both cores.
 
-FusedEmbeddingBagCollection puts each table's Adagrad into the backward pass. A table a column, as a
-model of torchrec has; one collection holds the tables of factors and another the linear weights, for
-each is a width of its own. Minibatches are KeyedJaggedTensors made of the mapped arrays.
+FusedEmbeddingBagCollection puts each table's Adagrad into the backward pass. Each column has a
+table, as models of torchrec have; one collection holds the factors and another the linear weights,
+as their widths differ. Minibatches are KeyedJaggedTensors made of the mapped arrays.
 """
 
 from __future__ import annotations
