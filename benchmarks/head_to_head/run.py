@@ -17,7 +17,9 @@ import argparse
 import json
 import os
 import platform
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -87,8 +89,10 @@ def measured(
                 rounds[name].append({"failed": failures[name]})
                 continue
             run = started(options, SYSTEMS[name], folder, ids)
-            in_time = run.wait(LIMIT_SECONDS)
-            run.stop()
+            try:
+                in_time = run.wait(LIMIT_SECONDS)
+            finally:
+                run.stop()
             line = run.line() if in_time else {"failed": f"not done after {LIMIT_SECONDS} s"}
             rounds[name].append(line)
             print(f"round {number + 1}, {name}: {told(line)}", flush=True)
@@ -127,7 +131,10 @@ def killed(
                 continue
             run = started(options, system, folder, ids)
             half = options.records // 2
-            result = kill(run, role, half, options.batch, HANG_SECONDS, LIMIT_SECONDS)
+            try:
+                result = kill(run, role, half, options.batch, HANG_SECONDS, LIMIT_SECONDS)
+            finally:
+                run.stop()
             found[name][role] = result
             print(f"{name}, {role}: {json.dumps(result)}", flush=True)
     return found
@@ -136,6 +143,8 @@ def killed(
 def main() -> None:
     """Measure or kill, print and write."""
     options = arguments()
+    # So that what runs ends with this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     failures = installed(options.systems)
     kept = json.loads(options.output.read_text()) if options.output.exists() else {}
     kept["machine"] = {"cores": options.cores, "of": os.cpu_count(), "system": platform.platform()}

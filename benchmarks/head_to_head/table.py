@@ -33,6 +33,8 @@ def summary(rounds: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
             }
             for key in ("peak_mb", "start_seconds", "whole_seconds", "auc"):
                 line[key] = statistics.median(each[key] for each in good)
+            cpu = [each["cpu_seconds"] for each in good if each.get("cpu_seconds")]
+            line["cpu_seconds"] = statistics.median(cpu) if cpu else None
             both = [a / b for a, b in zip(ours, map(_rate, runs), strict=False) if a and b]
             if both and name != OURS:
                 line["ratio"] = statistics.median(both)
@@ -47,13 +49,13 @@ def _rate(line: dict[str, Any]) -> float | None:
 def markdown(lines: list[dict[str, Any]]) -> str:
     """The lines of `summary` as a table of a page."""
     rows = [
-        "| system | samples/s | lowest to highest | shoal against it | memory, MB | start-up, s "
+        "| system | samples/s | lowest to highest | shoal against it | CPU s a million | memory, MB | start-up, s "
         "| whole command, s | AUC |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for line in lines:
         if "samples_per_second" not in line:
-            rows.append(f"| {line['name']} | failed: {line['failed']} | | | | | | |")
+            rows.append(f"| {line['name']} | failed: {line['failed']} | | | | | | | |")
             continue
         low, high = line["spread"]
         cells = [
@@ -61,6 +63,7 @@ def markdown(lines: list[dict[str, Any]]) -> str:
             f"{line['samples_per_second']:,.0f}",
             f"{low:,.0f} to {high:,.0f}",
             f"{line['ratio']:.2f}" if "ratio" in line else "",
+            f"{line['cpu_seconds']:.1f}" if line["cpu_seconds"] else "",
             f"{line['peak_mb']:,.0f}",
             f"{line['start_seconds']:.1f}",
             f"{line['whole_seconds']:.1f}",

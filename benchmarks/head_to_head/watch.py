@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.head_to_head.systems import System
 
+TICKS = os.sysconf("SC_CLK_TCK")
 POLL_SECONDS = 0.05
 MEMORY_SECONDS = 1.0
 BEYOND = 8
@@ -22,7 +21,7 @@ BEYOND = 8
 
 
 class Run:
-    """One run of a peer, in a process group of its own, pinned to `cores`."""
+    """One run of a peer, pinned to `cores`."""
 
     def __init__(
         self, system: System, data: Path, folder: Path, ids: int, batch: int, warm: int, cores: str
@@ -34,9 +33,14 @@ class Run:
         self._batch = batch
         self.peak_mb = 0.0
         self._looked = 0.0
+        self._least = batch * warm
+        self._spent: dict[int, float] = {}  # CPU seconds by process, also of those that ended
+        self._samples: list[tuple[int, float]] = []  # records and CPU seconds of all
         self._output = folder / "stdout.txt"
         self._errors = folder / "stderr.txt"
         self.began = time.time()
+        # In the environment of all processes of the run, whoever their parents are.
+        self._mark = f"HEAD_TO_HEAD_RUN={os.getpid()}-{self.began}"
         command = [
             *("taskset", "--cpu-list", cores, *system.command(), str(data.resolve())),
             *("--ids", str(ids), "--batch", str(batch), "--warm", str(warm)),
@@ -47,10 +51,10 @@ class Run:
                 command,
                 stdout=output,
                 stderr=errors,
-                env=os.environ | system.variables(),
+                env=os.environ | system.variables() | dict([self._mark.split("=")]),
+                cwd=folder,  # where Paddle leaves files
                 start_new_session=True,
             )
-        self._root = psutil.Process(self._process.pid)
 
     def records(self) -> int:
         """The records trained so far."""
@@ -70,9 +74,23 @@ class Run:
         if self._process.poll() is not None:
             return True
         if time.monotonic() - self._looked > MEMORY_SECONDS:
-            self.peak_mb = max(self.peak_mb, memory_mb(self._root))
+            self._look()
             self._looked = time.monotonic()
         return False
+
+    def _look(self) -> None:
+        pids = marked(self._mark)
+        self.peak_mb = max(self.peak_mb, memory_mb(pids))
+        self._spent |= cpu_seconds(pids)
+        self._samples.append((self.records(), sum(self._spent.values())))
+
+    def cpu(self) -> float | None:
+        """CPU seconds a million records after the warm-up, of all processes; None if unknown."""
+        timed = [each for each in self._samples if each[0] >= self._least]
+        last = next((each for each in timed if each[0] == timed[-1][0]), None)
+        if last is None or last[0] == timed[0][0]:
+            return None
+        return (last[1] - timed[0][1]) / (last[0] - timed[0][0]) * 1e6
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end; returns False if it did not come in time."""
@@ -94,19 +112,12 @@ class Run:
 
     def stop(self) -> None:
         """End what is left of the run."""
-        left = [self._root] if self._root.is_running() else []
-        for process in left:
-            left = [*process.children(recursive=True), process]
-        for process in left:
+        for pid in marked(self._mark):
             try:
-                process.kill()
-            except psutil.Error:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
                 continue  # it has ended
         self._process.wait()
-        try:  # processes whose parent had died before
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
 
     def line(self) -> dict[str, Any]:
         """The peer's line of JSON, with the whole seconds and the memory, or {"failed": reason}."""
@@ -114,6 +125,7 @@ class Run:
         if self._process.returncode or not found:
             return {"failed": self.reason()}
         whole = {"whole_seconds": time.time() - self.began, "peak_mb": self.peak_mb}
+        whole["cpu_seconds"] = self.cpu()
         return json.loads(found[-1]) | whole
 
     def reason(self) -> str:
@@ -123,16 +135,36 @@ class Run:
         return told[-1].strip()[:200] if told else f"exit code {self._process.returncode}"
 
 
-def memory_mb(root: psutil.Process) -> float:
-    """Memory of a process and its descendants that is no file's, each shared page counted once."""
-    total = 0
-    try:
-        processes = [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return 0.0
-    for process in processes:
+def marked(mark: str) -> list[int]:
+    """The processes with `mark` in their environment: NAME=VALUE."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def cpu_seconds(pids: list[int]) -> dict[int, float]:
+    """User and system time so far by process, of those that have not ended."""
+    found = {}
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        found[pid] = (int(fields[11]) + int(fields[12])) / TICKS
+    return found
+
+
+def memory_mb(pids: list[int]) -> float:
+    """Memory of processes that is no file's, each shared page counted once."""
+    total = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
             continue  # it has ended
         for row in text.splitlines():

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import common
 
-sys.path.insert(0, str(common.HERE.parents[2]))
+ROOT = common.HERE.parents[2]
+sys.path.insert(0, str(ROOT))
 MODELS = {"tensorflow": "model", "torch": "model_torch", "jax": "model_jax"}
 POLL_SECONDS = 0.05
 
@@ -54,13 +55,14 @@ def main() -> None:
             *("--evaluation-steps", "0", "--batch-size", str(given.batch)),
         ],
         stdout=sys.stderr,
+        cwd=ROOT,
     )
     progress = common.Progress(given)
     job = Job(folder)
 
     def pids() -> dict[str, int]:
         found = {}
-        for each in psutil.Process().children(recursive=True):
+        for each in psutil.process_iter():
             try:
                 words = each.cmdline()
             except psutil.Error:
