@@ -3,7 +3,10 @@
 import importlib
 import sys
 
-NAMES = {"head-to-head": "benchmarks.head_to_head.run"}
+NAMES = {
+    "head-to-head": "benchmarks.head_to_head.run",
+    "head-to-head-movielens": "benchmarks.head_to_head.movielens",
+}
 
 
 def main() -> None:

@@ -49,8 +49,8 @@ def _rate(line: dict[str, Any]) -> float | None:
 def markdown(lines: list[dict[str, Any]]) -> str:
     """The lines of `summary` as a table of a page."""
     rows = [
-        "| system | samples/s | lowest to highest | shoal against it | CPU s a million | memory, MB | start-up, s "
-        "| whole command, s | AUC |",
+        "| system | samples/s | lowest to highest | shoal against it | CPU s a million "
+        "| memory, MB | start-up, s | whole command, s | AUC |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for line in lines:
