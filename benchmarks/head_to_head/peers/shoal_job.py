@@ -40,7 +40,7 @@ def main() -> None:
 
         def steps(self, server) -> int:
             request = pb.ServerStatusRequest()
-            return int(server.call(methods.STATUS, request, deadline=1, patience=0).version)
+            return int(server.call(methods.STATUS, request, deadline=5, patience=0).version)
 
     folder = (given.dir / "job").resolve()
     process = subprocess.Popen(
@@ -78,8 +78,11 @@ def main() -> None:
         try:
             progress.at(job.steps(server) * given.batch)
         except PeerUnavailableError:  # the server has died
-            server = job.reached(process)
             known = {}
+            try:
+                server = job.reached(process)
+            except (PeerUnavailableError, SystemExit):
+                time.sleep(POLL_SECONDS)  # nor the master answers: the job may be over
         if known.keys() != {"worker", "server"}:
             known = pids()
             progress.roles(**known)
