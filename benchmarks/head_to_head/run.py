@@ -110,8 +110,9 @@ def told(line: dict[str, Any]) -> str:
     if "failed" in line:
         return f"failed: {line['failed']}"
     rate = line["records"] / line["seconds"]
+    cpu = f", {line['cpu_seconds']:.1f} s of CPU a million" if line["cpu_seconds"] else ""
     return (
-        f"{rate:,.0f} samples/s, AUC {line['auc']:.4f}, {line['peak_mb']:,.0f} MB, "
+        f"{rate:,.0f} samples/s{cpu}, AUC {line['auc']:.4f}, {line['peak_mb']:,.0f} MB, "
         f"first step after {line['start_seconds']:.1f} s, whole {line['whole_seconds']:.1f} s"
     )
 

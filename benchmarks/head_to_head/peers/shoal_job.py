@@ -43,6 +43,7 @@ def main() -> None:
             return int(server.call(methods.STATUS, request, deadline=5, patience=0).version)
 
     folder = (given.dir / "job").resolve()
+    (folder / "master.json").unlink(missing_ok=True)  # an earlier run's
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "shoal", "train", "--job-name", f"beside-{given.engine}"),
@@ -92,7 +93,7 @@ def main() -> None:
     result = json.loads((folder / "result.json").read_text())
     told = {"ledger": result["ledger"], "lost_records": result["servers"]["lost_records"]}
     packages = {"tensorflow": "tensorflow_cpu", "torch": "torch", "jax": "jax"}
-    progress.tell(result["metrics"]["auc"], "shoal", packages[given.engine], result=told)
+    progress.tell(result["metrics"]["auc"], "shoal", packages[given.engine], **told)
 
 
 if __name__ == "__main__":
