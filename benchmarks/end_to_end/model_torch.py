@@ -41,8 +41,8 @@ def custom_model():
 loss = torch.nn.BCEWithLogitsLoss()
 
 
-def optimizer(parameters, rate=network_sizes.RATE):
-    return torch.optim.Adagrad(parameters, lr=rate, initial_accumulator_value=0.1)
+def optimizer(parameters, rate=network_sizes.RATE, accumulator=0.1):
+    return torch.optim.Adagrad(parameters, lr=rate, initial_accumulator_value=accumulator)
 
 
 def eval_metrics_fn():

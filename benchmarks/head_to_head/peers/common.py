@@ -27,12 +27,12 @@ END_TO_END = HERE.parents[1] / "end_to_end"
 sys.path.insert(0, str(END_TO_END))
 from network_sizes import DIM, UNITS  # noqa: E402, F401
 
-RATE = float(os.environ.get("HEAD_TO_HEAD_RATE", "0.05"))
+RATE = float(os.environ.get("HEAD_TO_HEAD_RATE", "0.005"))
 """Adagrad's learning rate."""
 INITIAL = 0.01
 """Rows of factors begin uniformly between plus and minus this; linear weights at 0."""
-ACCUMULATOR = 0.1
-"""Adagrad's sums of squares begin here."""
+ACCUMULATOR = 1e-7
+"""Adagrad's sums of squares begin here: as small as the squares of a mean over a minibatch are."""
 
 
 def options(*more: str) -> argparse.Namespace:

@@ -18,18 +18,19 @@ import common
 
 TABLE = "factors"
 DENSE_RATE = 0.001
-SHARE = 0.1
-"""Of the others' rate: the server gets the sum of a minibatch's gradients where the others have the
-mean, and diverges at their rate. Of a whole, a tenth and a hundredth this has the best AUC.
-"""
 
 
-def settings() -> dict[str, object]:
-    """The sparse table's accessor: a weight from 0, sixteen factors from +-INITIAL."""
+def settings(batch: int) -> dict[str, object]:
+    """The sparse table's accessor: a weight from 0, sixteen factors from +-INITIAL.
+
+    The server gets the sum of a minibatch's gradients, where the others have the mean, and its rule
+    multiplies the rate by the root of the first sum of squares. With these the updates are equal.
+    """
+    first = common.ACCUMULATOR * batch**2
     rule = {
         "name": "StdAdaGradSGDRule",
-        "adagrad.learning_rate": common.RATE * SHARE / common.ACCUMULATOR**0.5,
-        "adagrad.initial_g2sum": common.ACCUMULATOR,
+        "adagrad.learning_rate": common.RATE / first**0.5,
+        "adagrad.initial_g2sum": first,
         "adagrad.weight_bounds": [-10.0, 10.0],
     }
     accessor = {
@@ -89,7 +90,7 @@ def process(given) -> None:
     inputs, loss, logits = network(paddle)
     strategy = fleet.DistributedStrategy()
     strategy.a_sync = True
-    strategy.sparse_table_configs = {TABLE: settings()}
+    strategy.sparse_table_configs = {TABLE: settings(given.batch)}
     optimizer = paddle.optimizer.Adam(DENSE_RATE)
     fleet.distributed_optimizer(optimizer, strategy).minimize(loss)
     role = "server" if fleet.is_server() else "worker"
