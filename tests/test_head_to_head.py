@@ -135,7 +135,7 @@ def started(tmp_path, text):
 def test_a_kill_tells_what_the_peer_makes_of_it(tmp_path, outcome):
     run = started(tmp_path, PEER + textwrap.dedent(ENDS[outcome]))
     limit = 2 if outcome == "hangs" else 60
-    found = watch.kill(run, "server", 99 * BATCH, BATCH, limit, 60)
+    found = watch.kill(run, "server", 99 * BATCH, 0.0, BATCH, limit, 60)
     assert found["outcome"] == outcome
     assert found["trained"] == 99 * BATCH
     if outcome == "goes on":

@@ -32,6 +32,8 @@ OUTPUT = Path("build/bench/head_to_head.json")
 WORK = Path("build/bench/head-to-head")
 LIMIT_SECONDS = 900
 """Of one run."""
+BLIND_SECONDS = 3
+"""So long after the warm-up is killed who does not tell of half of the pass."""
 HANG_SECONDS = 120
 """A run in which nothing is trained for so long after a kill hangs."""
 
@@ -131,9 +133,11 @@ def killed(
                 found[name][role] = {"outcome": "not killed", "said": failures[name]}
                 continue
             run = started(options, system, folder, ids)
-            half = options.records // 2
+            at, after = options.records // 2, 0.0
+            if system.blind:
+                at, after = options.warm * options.batch, BLIND_SECONDS
             try:
-                result = kill(run, role, half, options.batch, HANG_SECONDS, LIMIT_SECONDS)
+                result = kill(run, role, at, after, options.batch, HANG_SECONDS, LIMIT_SECONDS)
             finally:
                 run.stop()
             found[name][role] = result

@@ -18,7 +18,8 @@ class System:
     """A peer: the script below peers/ with its first arguments, and its environment.
 
     environment: the name of a file of requirements/, "" for the environment of shoal itself.
-    kind: "server" for a parameter server with a worker, "process" for one process.
+    kind: "server" for a parameter server with a worker, "process" for one process. blind: it tells
+    the end of the warm-up and of the pass, and nothing between.
     """
 
     name: str
@@ -26,6 +27,7 @@ class System:
     kind: str
     environment: str = ""
     arguments: tuple[str, ...] = ()
+    blind: bool = False
 
     def command(self) -> list[str]:
         """The command without the driver's arguments."""
@@ -53,7 +55,7 @@ SYSTEMS = {
         System("shoal-torch", "shoal_job.py", "server", arguments=("torch",)),
         System("shoal-jax", "shoal_job.py", "server", arguments=("jax",)),
         System("tf-strategy", "tf_strategy.py", "server"),
-        System("paddle", "paddle_server.py", "server", "paddle"),
+        System("paddle", "paddle_server.py", "server", "paddle", blind=True),
         System("tfra", "tfra.py", "process", "tfra"),
         System("torchrec", "torchrec_cpu.py", "process", "torchrec"),
         System("pytorch", "pytorch.py", "process"),

@@ -173,8 +173,10 @@ def memory_mb(pids: list[int]) -> float:
     return total / 1e3
 
 
-def kill(run: Run, role: str, at: int, batch: int, limit: float, start: float) -> dict[str, Any]:
-    """Kill a role once `at` records are trained; returns the outcome.
+def kill(
+    run: Run, role: str, at: int, after: float, batch: int, limit: float, start: float
+) -> dict[str, Any]:
+    """Kill a role `after` seconds from when `at` records are trained; returns the outcome.
 
     outcome: "goes on", "ends" (with what it said), "hangs" for `limit` seconds, or "not killed" if
     it did not come so far within `start` seconds. seconds: from the kill until more is trained than
@@ -183,6 +185,7 @@ def kill(run: Run, role: str, at: int, batch: int, limit: float, start: float) -
     if not run.until(at, start) or role not in run.roles():
         run.stop()
         return {"outcome": "not killed", "said": run.reason()}
+    time.sleep(after)
     trained = run.records()
     os.kill(run.roles()[role], signal.SIGKILL)
     killed = time.monotonic()
