@@ -28,6 +28,9 @@ from benchmarks import movielens_1m as protocol
 from benchmarks.head_to_head.peers.common import area_under_curve
 from shoal.model_zoo.movielens_1m import deepfm, prepare
 
+# As for the stream's peers: threads that wait by spinning suffer from whatever else runs.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 OUTPUT = Path("build/bench/head_to_head_movielens.json")
 PARTS = ("train", "validation", "test")
 PENALTY, UNITS, DROPOUT, RATE = 3e-4, (128, 128, 128), 0.2, 0.002
