@@ -29,6 +29,8 @@ from network_sizes import DIM, UNITS  # noqa: E402, F401
 
 RATE = float(os.environ.get("HEAD_TO_HEAD_RATE", "0.005"))
 """Adagrad's learning rate."""
+EPSILON = 1e-10
+"""Of the Adagrads that add it to the sums before they take the root: too small to tell there."""
 INITIAL = 0.01
 """Rows of factors begin uniformly between plus and minus this; linear weights at 0."""
 ACCUMULATOR = 1e-7

@@ -30,7 +30,7 @@ def main() -> None:
     # XLA, which Keras would choose by itself, makes dense gradients of whole tables.
     steps = 16
     model.compile(
-        keras.optimizers.Adagrad(common.RATE, initial_accumulator_value=common.ACCUMULATOR),
+        keras.optimizers.Adagrad(common.RATE, common.ACCUMULATOR, epsilon=common.EPSILON),
         network.loss,
         jit_compile=False,
         steps_per_execution=steps,

@@ -50,7 +50,10 @@ def main() -> None:
             *("--job-dir", str(folder), "--overwrite"),
             *("--model-zoo", str(common.END_TO_END)),
             *("--model-def", f"{MODELS[given.engine]}.custom_model"),
-            *("--model-params", f"rate={common.RATE},accumulator={common.ACCUMULATOR}"),
+            *(
+                "--model-params",
+                f"rate={common.RATE},accumulator={common.ACCUMULATOR},epsilon={common.EPSILON}",
+            ),
             *("--training-data", str(given.data / "train.parquet")),
             *("--validation-data", str(given.data / "validation.parquet")),
             *("--evaluation-steps", "0", "--batch-size", str(given.batch)),
