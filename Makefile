@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard native/*.pyx native/*.pxd native/*.h) setup.py
 
 .PHONY: demo demo-online test test-fast test-times test-processors test-seeds test-engines test-recipes test-kubernetes test-kubernetes-core lint lint-style lint-imports lint-types bench-server \
-  bench-micro bench-native bench-readers bench-end-to-end bench-elastic bench-learning learning \
+  bench-micro bench-native bench-readers bench-end-to-end bench-head-to-head bench-elastic bench-learning learning \
   bench-memory bench-days bench-movielens-1m bench-tables bench-restore bench-scale bench-autoscale bench-follow bench-moves bench-synchronous bench-publish bench-kafka soak soak-kafka soak-publish soak-arriving annotate docs sanitize sanitize-memory sanitize-threads proto wheel \
   wheel-check build/wheel/venv fuzz audit locks nightly deep clean build/tree
 
@@ -306,6 +306,14 @@ bench-end-to-end: build/bench/tf_keras/installed
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 10000000
 	$(BIN)/python benchmarks/end_to_end/run.py --ids 1000000 --processes 2
+
+# shoal beside other systems, in turns, then what kills make of them: build/bench/head_to_head.json.
+# Those of other environments get one each below build/peers. HEAD_TO_HEAD="--ids 1000000 --rounds 1"
+# for less. Takes hours.
+HEAD_TO_HEAD ?=
+bench-head-to-head: build/bench/tf_keras/installed
+	$(BIN)/python -m benchmarks head-to-head $(HEAD_TO_HEAD)
+	$(BIN)/python -m benchmarks head-to-head --kills --ids 1000000 $(HEAD_TO_HEAD)
 
 # The strategy needs Keras 2, which is of the same version as TensorFlow and lies in a
 # folder of its own: only that one peer sees it.

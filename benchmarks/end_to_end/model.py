@@ -44,8 +44,8 @@ def custom_model():
 loss = network.loss
 
 
-def optimizer():
-    return keras.optimizers.Adagrad(network.RATE)
+def optimizer(rate=network.RATE, accumulator=0.1, epsilon=1e-7):
+    return keras.optimizers.Adagrad(rate, accumulator, epsilon=epsilon)
 
 
 def eval_metrics_fn():

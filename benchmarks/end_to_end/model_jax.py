@@ -42,8 +42,8 @@ def loss(labels, logits):
     return jax.numpy.mean(jax.nn.softplus(logits) - labels * logits)
 
 
-def optimizer():
-    return keras.optimizers.Adagrad(network_sizes.RATE)
+def optimizer(rate=network_sizes.RATE, accumulator=0.1, epsilon=1e-7):
+    return keras.optimizers.Adagrad(rate, accumulator, epsilon=epsilon)
 
 
 def eval_metrics_fn():

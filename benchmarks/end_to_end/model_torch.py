@@ -41,8 +41,10 @@ def custom_model():
 loss = torch.nn.BCEWithLogitsLoss()
 
 
-def optimizer(parameters):
-    return torch.optim.Adagrad(parameters, lr=network_sizes.RATE, initial_accumulator_value=0.1)
+def optimizer(parameters, rate=network_sizes.RATE, accumulator=0.1, epsilon=1e-10):
+    return torch.optim.Adagrad(
+        parameters, lr=rate, initial_accumulator_value=accumulator, eps=epsilon
+    )
 
 
 def eval_metrics_fn():

@@ -17,7 +17,7 @@ NOT_OURS = {"cat", "cp", "curl", "docker", "ls", "export", "gcloud", "kind", "ku
 NOT_OURS |= {".", "bentoml", "chmod", "feast", "mkdir", "mv", "pip", "python3", "ssh"}
 """Programs that the pages use and whose flags are not looked at."""
 
-PAGES = [README, *GUIDE]
+PAGES = [README, "docs/head-to-head.md", *GUIDE]
 ON_KUBERNETES = [
     (place, command)
     for page in PAGES

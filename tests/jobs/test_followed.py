@@ -75,6 +75,18 @@ def exported(tmp_path, name):
     return result_of(tmp_path, name).predict(FEATURES)
 
 
+def assert_as_exported(follower, tmp_path, name, output):
+    """A follower has the rows and the dense values of an export, and predicts what it does."""
+    for table in ("users", "items"):
+        wanted = result_of(tmp_path, name).embedding(table, np.arange(40))
+        np.testing.assert_array_equal(follower.lookup(table, np.arange(40)), wanted)
+    dense = {each["name"]: each["values"] for each in pq.read_table(output).to_pylist()}
+    for path, value in follower.predictor._dense.items():
+        np.testing.assert_array_equal(np.ravel(value), np.float32(dense[path]), path)
+    found = follower.predict(FEATURES)
+    np.testing.assert_allclose(found, exported(tmp_path, name), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("engine", ["tensorflow", "jax"])
 def test_followers_predict_as_the_export_and_change_with_the_next_job(fields, tmp_path, engine):
     run("train", tmp_path, "first", engine=engine, **fields).succeeded()
@@ -82,17 +94,14 @@ def test_followers_predict_as_the_export_and_change_with_the_next_job(fields, tm
         first = follower.number
         until("the last delta", lambda: follower.caught_up)
         before = follower.predict(FEATURES)
-        np.testing.assert_allclose(before, exported(tmp_path, "first"), rtol=1e-5, atol=1e-6)
-        ids = np.arange(40)
-        wanted = result_of(tmp_path, "first").embedding("users", ids)
-        np.testing.assert_array_equal(follower.lookup("users", ids), wanted)
+        assert_as_exported(follower, tmp_path, "first", tmp_path / "out" / "dense.parquet")
 
         more = {"continue_from": tmp_path / "first", "output": tmp_path / "more", "epochs": 3}
         run("train", tmp_path, "second", engine=engine, **{**fields, **more}).succeeded()
         until("the second job's last delta", lambda: _rests(follower, fields["publish"]))
         assert follower.number > first
         after = follower.predict(FEATURES)
-        np.testing.assert_allclose(after, exported(tmp_path, "second"), rtol=1e-5, atol=1e-6)
+        assert_as_exported(follower, tmp_path, "second", tmp_path / "more" / "dense.parquet")
         assert np.abs(after - before).max() > 1e-3
     found = of_version(fields["publish"], tmp_path / "models", follower.number)
     np.testing.assert_allclose(found, after, rtol=1e-6, atol=1e-6)

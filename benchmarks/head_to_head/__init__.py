@@ -1,0 +1,1 @@
+"""shoal beside other systems: run.py has the command."""
