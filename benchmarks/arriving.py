@@ -118,7 +118,7 @@ def run_leg(number: int, arguments: argparse.Namespace, draw: random.Random, wri
 
 
 def trained_at(folder: JobFolder) -> dict[str, float]:
-    """When all of each file was trained, by its path: the last report of a task of its records."""
+    """The time when all of each file was trained, by its path: the last report of its tasks."""
     config = JobConfig.load(folder.config)
     job = RecordedJob(config, lambda _: None)
     found: dict[str, float] = {}

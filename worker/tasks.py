@@ -125,7 +125,7 @@ class TrainingTasks:
         return reply.task
 
     def forget_predicted(self) -> None:
-        """What was predicted for a task that is not done counts for no other."""
+        """Let the predictions for a task that is not done count for no other."""
         self._predicted = 0
 
     def predicted(self, predicted: Predicted) -> None:

@@ -122,7 +122,7 @@ class Auditor:
 
     def _note_given_up(self) -> None:
         """Note the records that the event just done has given up."""
-        given_up = self._job.work.given_up
+        given_up = self._job.work.board.given_up
         for interval in given_up[self._given_up :]:
             self._coverage.add(interval)
         self._given_up = len(given_up)

@@ -136,11 +136,6 @@ class Workload:
         return self.board.ledger()
 
     @property
-    def given_up(self) -> Sequence[Interval]:
-        """Training records given up one by one, in the order of that, in each epoch."""
-        return self.board.given_up
-
-    @property
     def taken_back(self) -> list[Interval]:
         """Training records that are trained again, as `TaskBoard.taken_back`."""
         return self.board.taken_back

@@ -1,4 +1,4 @@
-"""Whether a user clicks an item of a news site: two embeddings and a small network.
+"""Clicks of users on items of a news site: two embeddings and a small network.
 
 `make demo-online` trains it on clicks as they come. The tables need no vocabulary, so an item is
 known as soon as the first click on it was trained.

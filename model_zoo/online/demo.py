@@ -51,7 +51,7 @@ WINDOW = 20
 
 @dataclass
 class Course:
-    """What was seen, by seconds since the stream began.
+    """The course of a stream, by seconds since it began.
 
     answers: (seconds, labels, answers of the served model, those of yesterday's). late: (seconds,
     seconds from a click to the first answer that knows it).
