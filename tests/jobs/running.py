@@ -229,6 +229,10 @@ class RunningJob:
             return None
         return self.call(address, "master", 0, method, request)
 
+    def ask_master(self, method, request):
+        """The answer of the master, which may be busy for seconds."""
+        return until("the master's answer", lambda: self.call_master(method, request))
+
     def wait_status(self, what, holds):
         """The first status of the master for which holds(status)."""
 

@@ -52,7 +52,7 @@ def test_the_metrics_of_a_killed_and_resumed_job_are_one_table(numbered, tmp_pat
         job.at_gate("step-20")
         until("a row of training", lambda: ",training," in job.folder.metrics.read_text())
         # To those who cannot read the folder, the master tells it.
-        told = job.call_master(methods.GET_JOB_METRICS, pb.JobMetricsRequest()).csv
+        told = job.ask_master(methods.GET_JOB_METRICS, pb.JobMetricsRequest()).csv
         assert ",training," in told
         assert job.folder.metrics.read_text().startswith(told)
         job.kill("master")

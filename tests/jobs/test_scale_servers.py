@@ -140,7 +140,7 @@ def test_what_a_death_between_a_move_and_its_checkpoint_costs_is_told_row_by_row
         scaled(job, 4)
         assert not armed.exists()
         job.wait_taken(2)  # so ps-1 is back
-        table = job.call_master(methods.GET_ROUTING, pb.GetRoutingRequest()).routing
+        table = job.ask_master(methods.GET_ROUTING, pb.GetRoutingRequest()).routing
         job.kill("ps", 2)  # from then on nothing is lost
         job.open("step-10")
         ended = job.ended()
@@ -235,7 +235,7 @@ def test_slots_move_by_what_workers_pull_of_them(tmp_path):
         done = completed(command)
         assert done.returncode == 0, done.stderr
         until("the move", lambda: moves(job) == 1)
-        now = job.call_master(methods.GET_ROUTING, pb.GetRoutingRequest())
+        now = job.ask_master(methods.GET_ROUTING, pb.GetRoutingRequest())
         job.open("step-400")
         job.ended().succeeded()
     owners = Routing.from_message(now.routing).owners

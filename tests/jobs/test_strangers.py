@@ -94,8 +94,7 @@ def call(address, role, config, method, identity):
 
 
 def routing(job):
-    request = pb.GetRoutingRequest()
-    return until("the routing table", lambda: job.call_master(methods.GET_ROUTING, request))
+    return job.ask_master(methods.GET_ROUTING, pb.GetRoutingRequest())
 
 
 def test_nobody_gets_in_without_the_right_certificate_and_nothing_is_in_the_clear(tmp_path):
