@@ -398,8 +398,10 @@ class Workload:
             self._evaluated_epoch = self.epoch
             self.evaluations.request(version, self.epoch)
         arrivals = self.description.arrivals
-        if phase == Phase.TRAINING and (task := arrivals.take(requester, now)) is not None:
-            return task
+        if phase == Phase.TRAINING and arrivals.open:
+            task = arrivals.take(requester, now)
+            if task is not None:
+                return task
         duty = requester.duty if phase == Phase.TRAINING else Duty.ALL
         task = None
         if duty != Duty.TRAINING:
@@ -428,8 +430,9 @@ class Workload:
         None also while something else is to be done first.
         """
         evaluates = requester.duty != Duty.TRAINING and not self.evaluations.idle
-        first = evaluates or self._ends_epoch or self._describes
-        first = first or self.description.arrivals.due(now)
+        arrivals = self.description.arrivals
+        lists = arrivals.open and arrivals.due(now)
+        first = evaluates or self._ends_epoch or self._describes or lists
         if first or not self.board.more_than(spare):
             return None
         return self.board.take(requester)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import shoal
-from shoal.model_zoo.online.stream import Columns, World, write
+from shoal.model_zoo.online.prepare import Columns, World, write
 
 RECORDS, SECONDS = 300, 0.5
 """Clicks between two answers, and the time between them."""

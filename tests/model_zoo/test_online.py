@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from shoal.model_zoo.online.demo import auc
-from shoal.model_zoo.online.stream import World
+from shoal.model_zoo.online.prepare import World
 
 
 def test_the_auc_is_that_of_scikit_learn_also_with_ties():

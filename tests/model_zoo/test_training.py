@@ -18,6 +18,7 @@ from shoal.model_zoo.digits import prepare as digits
 from shoal.model_zoo.iris import prepare as iris
 from shoal.model_zoo.movielens import prepare as movielens
 from shoal.model_zoo.movielens_1m import prepare as movielens_1m
+from shoal.model_zoo.online import prepare as online
 from shoal.proto import shoal_pb2 as pb
 from shoal.worker.code.keras_internals import noting_crossentropies
 from shoal.worker.code.module import load_module
@@ -42,6 +43,7 @@ BASELINES = {
     "iris": ("accuracy", 0.34, 0.8),
     "movielens": ("auc", 0.5, 0.58),
     "movielens_1m": ("auc", 0.5, 0.6),
+    "online": ("auc", 0.5, 0.6),
     "movielens-retrieval.custom_model": ("recall_at_100", 100 / 1682, 0.12),
     "movielens-two_tower.custom_model": ("score_auc", 0.5, 0.58),
 }
@@ -58,6 +60,7 @@ PREPARED = {
     "iris": ("zoo/iris/iris.csv", iris.prepare),
     "movielens": ("movielens/train.parquet", movielens.prepare),
     "movielens_1m": ("movielens-1m/train.parquet", movielens_1m.prepare),
+    "online": ("zoo/online/train.parquet", online.prepare),
 }
 """Data set -> its file below build/, and what writes it there, as the last of its files."""
 
@@ -139,5 +142,5 @@ def test_the_list_has_every_model_of_the_zoo():
     assert ("movielens", "two_tower.custom_model") in found
     assert ("criteo", "dlrm_dcn_v2.custom_model") in found
     assert ("criteo", "dlrm_torch.DLRM") in found
-    assert len(found) == 17
+    assert len(found) == 18
     assert all(each.about.endswith(".") for each in examples())

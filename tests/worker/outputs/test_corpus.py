@@ -106,6 +106,7 @@ ZOO = {
     "movielens.wide_and_deep": True,
     "movielens.xdeepfm": True,
     "movielens_1m.deepfm": True,
+    "online.clicks": True,
 }
 """Whether there is a model.keras: not with tables of texts, which Keras has no layer for."""
 

@@ -1,7 +1,13 @@
-"""Clicks on a news site, made with a seed: new items keep coming, and old ones are forgotten."""
+"""Writes clicks on a news site, made with a seed, as train.parquet and validation.parquet.
+
+    python -m shoal.model_zoo.online.prepare OUTPUT_DIR
+
+Over time new items come, and old ones are forgotten: demo.py trains that as it happens.
+"""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -51,3 +57,23 @@ def write(folder: Path, name: str, columns: Columns) -> Path:
     hidden = folder / f".{name}"
     pq.write_table(pa.table(columns), hidden)
     return hidden.rename(folder / name)
+
+
+def prepare(output: Path) -> dict[str, int]:
+    """Write the files of one day; returns their names -> records."""
+    output.mkdir(parents=True, exist_ok=True)
+    world, found = World(), {"validation.parquet": 5_000, "train.parquet": 20_000}
+    for name, records in found.items():
+        write(output, name, world.records(records))
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    print(prepare(parser.parse_args().folder))
+
+
+if __name__ == "__main__":
+    main()
