@@ -29,7 +29,6 @@ class Arrivals:
         """
         self._every, self._until_idle, self._leg = every, until_idle, leg
         self._next_id = next_id
-        self._tasks = TaskQueue([], next_id)
         self._stamps: dict[str, str] = {}  # of the sources that count; "" where nobody has told
         self._unsettled: dict[str, str] = {}
         self._changed: set[str] = set()

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 import shoal
+from shoal.base.group_auc import auc
 from shoal.model_zoo.online.prepare import Columns, World, write
 
 RECORDS, SECONDS = 300, 0.5
@@ -68,15 +69,6 @@ class Course:
             labels, served, old = (np.concatenate([each[i] for each in window]) for i in (1, 2, 3))
             found.append((window[-1][0], auc(labels, served), auc(labels, old)))
         return found
-
-
-def auc(labels: Any, scores: Any) -> float:
-    """The area under the ROC curve, by ranks; ties count half (Mann and Whitney, 1947)."""
-    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    rank = (np.cumsum(count) - (count - 1) / 2)[place]
-    clicked = labels == 1
-    ones, others = int(clicked.sum()), int((~clicked).sum())
-    return float((rank[clicked].sum() - ones * (ones + 1) / 2) / (ones * others))
 
 
 def start(*words: str | Path, **options: Any) -> subprocess.Popen[str]:

@@ -260,14 +260,9 @@ def _classes(predictions: Numbers) -> bool:
 
 
 def _auc(labels: Numbers, predictions: Numbers) -> float:
-    """The area under the ROC curve, of all records as one group."""
-    import numpy as np
+    from shoal.base.group_auc import auc
 
-    from shoal.base.group_auc import group_auc
-
-    group, weights = np.zeros(len(labels)), np.ones(len(labels))
-    records = np.column_stack([group, group, labels, predictions.ravel(), weights])
-    return group_auc(records.astype(np.float64), average="records")
+    return auc(labels, predictions.ravel())
 
 
 def _accuracy(labels: Numbers, predictions: Numbers) -> float:

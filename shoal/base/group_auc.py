@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,3 +76,10 @@ def group_auc(records: Floats, *, average: str) -> float:
     areas = ordered[both] / (total[0] * total[1])[both]
     sizes = (total[0] + total[1])[both] if average == "records" else np.ones(both.sum())
     return float(np.average(areas, weights=sizes))
+
+
+def auc(labels: npt.NDArray[Any], predictions: npt.NDArray[Any]) -> float:
+    """The AUC of all records as one group; labels and predictions: [n]. NaN without both labels."""
+    group, weights = np.zeros(len(labels)), np.ones(len(labels))
+    records = np.column_stack([group, group, labels, predictions, weights])
+    return group_auc(records.astype(np.float64), average="records")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from shoal.model_zoo.online.demo import auc
+from shoal.base.group_auc import auc
 from shoal.model_zoo.online.prepare import World
 
 
