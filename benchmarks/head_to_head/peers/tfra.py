@@ -58,7 +58,7 @@ def main() -> None:
         scores.append(infer({"ids": ids, "dense": dense}).numpy())
         kept.append(labels)
     auc = common.area_under_curve(np.concatenate(kept), np.concatenate(scores))
-    progress.tell(auc, "tensorflow-cpu", "tensorflow-recommenders-addons", "tf-keras")
+    progress.tell(auc, "tensorflow", "tensorflow-recommenders-addons", "tf-keras")
 
 
 if __name__ == "__main__":
