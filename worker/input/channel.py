@@ -53,8 +53,8 @@ class Channel(Generic[Item]):
             self._changed.notify_all()
             return item
 
-    def widen(self, size: int) -> None:
-        """Make room for this number of items from now on, no fewer than before."""
+    def resize(self, size: int) -> None:
+        """Make room for this number of items from now on; more that are there stay."""
         with self._changed:
             self._size = size
             self._changed.notify_all()

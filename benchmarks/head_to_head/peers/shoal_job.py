@@ -7,6 +7,7 @@ are the server's pushes, looked up every 50 ms.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -57,6 +58,7 @@ def main() -> None:
             *("--training-data", str(given.data / "train.parquet")),
             *("--validation-data", str(given.data / "validation.parquet")),
             *("--evaluation-steps", "0", "--batch-size", str(given.batch)),
+            *("--pipeline-depth", os.environ.get("HEAD_TO_HEAD_DEPTH", "-1")),
         ],
         stdout=sys.stderr,
         cwd=ROOT,

@@ -193,7 +193,7 @@ class ConsistencyOptions:
     pipeline_depth: int = option(
         "How many training steps of one worker may overlap. Rows may lack up to this many of the "
         "worker's own pushes. 0: pull, compute and push one after the other. -1: by need, 0 for "
-        "the job's first updates, then up to 2 where pulls and pushes take long beside computing.",
+        "the job's first updates, then up to 2 while each makes the worker 1.2 times as fast.",
         -1,
         commands="train",
         least=-1,
