@@ -1624,7 +1624,7 @@ class MetricStates(_message.Message):
     def __init__(self, metrics: _Optional[_Iterable[_Union[MetricState, _Mapping]]] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("kind", "message", "traceback", "range", "error", "place", "server")
+    __slots__ = ("kind", "message", "traceback", "range", "error", "place", "server", "gone")
     KIND_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     TRACEBACK_FIELD_NUMBER: _ClassVar[int]
@@ -1632,6 +1632,7 @@ class Failure(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
     kind: FailureKind
     message: str
     traceback: str
@@ -1639,7 +1640,8 @@ class Failure(_message.Message):
     error: str
     place: str
     server: int
-    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., error: _Optional[str] = ..., place: _Optional[str] = ..., server: _Optional[int] = ...) -> None: ...
+    gone: int
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., range: _Optional[_Union[Range, _Mapping]] = ..., error: _Optional[str] = ..., place: _Optional[str] = ..., server: _Optional[int] = ..., gone: _Optional[int] = ...) -> None: ...
 
 class ReportTaskRequest(_message.Message):
     __slots__ = ("worker", "incarnation", "task", "done", "failure", "data", "states", "metrics", "version", "records_done", "stop_training", "records_touched", "acknowledged", "journal", "held", "progressive", "progressive_records")

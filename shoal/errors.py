@@ -138,6 +138,14 @@ class UserError(Error):
     """
 
 
+class GoneError(UserError):
+    """Records are there no more, and will not come again. records: so many follow one another."""
+
+    def __init__(self, message: str, records: int) -> None:
+        super().__init__(message)
+        self.records = records
+
+
 class StorageError(Error):
     """A disk or store that fails: neither the user's mistake nor ours.
 

@@ -56,7 +56,7 @@ class JobResult:
     held_back: why --publish-if kept the link from this job, a sentence each.
     ledger: training records of all epochs: total, trained_once, repeated, failed, and
         pending where the job did not come to its end.
-    bad_records: records given up, {data, source, record, place, error}.
+    bad_records: records given up, {data, source, record, place, error, records}.
     training_loss: its means over parts of the training in their order, each of as many steps.
     continued_from: the checkpoint of an earlier job that it began with; empty for none.
     diagnosis: what bounded training, {bound_by, evidence, advice}; None if nothing was trained.

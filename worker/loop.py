@@ -15,7 +15,14 @@ from shoal.checkpoints.outputs import check_output, try_output, written
 from shoal.checkpoints.saved import open_saved
 from shoal.config.conditions import check_metrics
 from shoal.config.job import JobConfig
-from shoal.errors import StorageAwayError, StorageError, UserCodeError, UserError, without_secrets
+from shoal.errors import (
+    GoneError,
+    StorageAwayError,
+    StorageError,
+    UserCodeError,
+    UserError,
+    without_secrets,
+)
 from shoal.files.patience import Patience
 from shoal.proto import faults
 from shoal.proto import shoal_pb2 as pb
@@ -85,6 +92,7 @@ def failure_of(error: Exception) -> pb.Failure:
         range=attributed(error),
         error=line,
         server=server,
+        gone=error.records if isinstance(error, GoneError) else 0,
     )
 
 

@@ -108,7 +108,8 @@ def text_of(report: Report) -> str:
             f"  in part, and repeated   {updates['repeated']:>12,}",
         ]
     if report.bad_records:
-        lines.append(f"bad records, given up: {len(report.bad_records)}")
+        count = sum(bad.get("records", 1) for bad in report.bad_records)
+        lines.append(f"bad records, given up: {count}")
         lines += [
             f"  {bad['data']} data, {bad['source']}, {bad['place']}: {bad['error']}"
             for bad in report.bad_records

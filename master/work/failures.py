@@ -17,7 +17,8 @@ class Failure:
     traceback: of the user's code or of ours; empty where it would say nothing.
     span: the records at fault; None where it is not about records.
     error: in one line, where the message says more. place: the first of the records in the
-        words of their reader, where known.
+        words of their reader, where known. gone: so many records, from the first of the span on
+        in the order of their source, are there no more.
     server: with SERVER_AWAY the index of the parameter server, where known.
     """
 
@@ -28,6 +29,7 @@ class Failure:
     error: str = ""
     place: str = ""
     server: int | None = None
+    gone: int = 0
 
     @property
     def another_tries(self) -> bool:
@@ -58,6 +60,7 @@ class Failure:
             message.error,
             message.place,
             message.server if message.HasField("server") else None,
+            message.gone,
         )
 
     def to_message(self) -> pb.Failure:
@@ -69,6 +72,7 @@ class Failure:
             error=self.error,
             place=self.place,
             server=self.server,
+            gone=self.gone,
         )
         if self.span is not None:
             message.range.CopyFrom(self.span.to_message())

@@ -78,8 +78,10 @@ class RangeFailures:
         given_up = board.retry(task.id, touched, case.judge)
         if given_up is not None and given_up.span is not None:
             record = board.record_of(given_up)
-            board.exclude(record.source, record.start)
-            given_up = replace(given_up, span=record)
+            # Retention deletes many at once, of which each would fail in a task of its own.
+            bad = replace(record, end=record.start + max(cause.failure.gone, 1))
+            board.exclude(bad)
+            given_up = replace(given_up, span=bad)
         return self._conclude(case, given_up, now)
 
     def evaluation(
@@ -136,7 +138,8 @@ class RangeFailures:
             return Consequence(None, case.repeated)
         record = self.bad.of(given_up, given_up.span, failure)
         if self.bad.add(record):
-            self._record.note(now, shortened(f"bad record: {record}"))
+            many = "bad record" if record.records == 1 else f"{record.records} bad records"
+            self._record.note(now, shortened(f"{many}: {record}"))
             logger.info("%s", failure.traceback)
         if self.bad.exceeded:
             return Consequence(self.bad.explained(record, failure), case.repeated)

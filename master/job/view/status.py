@@ -180,7 +180,7 @@ def status_message(job: Job, now: float, trouble: tuple[float, str] = (0.0, ""))
         messages=record.messages,
         records_done=records_done,
         records_total=records_total,
-        bad_records=len(job.work.failures.bad.given_up),
+        bad_records=job.work.failures.bad.count,
         left_out=job.left_out.minibatches,
         trouble=trouble[1] if trouble[0] >= TROUBLE_SECONDS else "",
         waits_for=waits_for(job),

@@ -31,10 +31,10 @@ CRASHES_ALONE = 2
 
 @dataclass(frozen=True)
 class BadRecord:
-    """A record that was given up.
+    """A record that was given up, or several that follow one another and are there no more.
 
-    data: "training", "validation" or "prediction". record: its position in the source, from
-    0. place: the same in the words of the reader. error: the last line of the traceback.
+    data: "training", "validation" or "prediction". record: the first one's position in the source,
+    from 0. place: the same in the words of the reader. error: the last line of the traceback.
     """
 
     data: str
@@ -42,6 +42,7 @@ class BadRecord:
     record: int
     place: str
     error: str
+    records: int = 1
 
     def __str__(self) -> str:
         return f"{self.data} data, {self.source}, {self.place}: {self.error}"
@@ -53,40 +54,50 @@ class BadRecords:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.given_up: list[BadRecord] = []
+        self._known: set[tuple[str, str, int]] = set()
+
+    @property
+    def count(self) -> int:
+        """The number of records that were given up, each once for all epochs."""
+        return len(self._known)
 
     @property
     def exceeded(self) -> bool:
         """True if more records were given up than the limit allows."""
-        return len(self.given_up) > self.limit
+        return self.count > self.limit
 
-    def add(self, record: BadRecord) -> bool:
-        """Note a record; whether it is a new one, and not that of an earlier epoch."""
-        known = ((each.data, each.source, each.record) for each in self.given_up)
-        if (record.data, record.source, record.record) in known:
+    def add(self, bad: BadRecord) -> bool:
+        """Note records; whether one is new, and not that of an earlier epoch."""
+        before = self.count
+        numbers = range(bad.record, bad.record + bad.records)
+        self._known.update((bad.data, bad.source, number) for number in numbers)
+        if self.count == before:
             return False
-        self.given_up.append(record)
+        self.given_up.append(bad)
         return True
 
     def resumed(self, limit: int) -> None:
         """The job begins again: code or data may have been mended."""
         self.limit = limit
         self.given_up = []
+        self._known.clear()
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the records as result.json lists them."""
         return [asdict(each) for each in self.given_up]
 
     def of(self, task: Task, span: Span, failure: Failure) -> BadRecord:
-        """The record that a task was left with, as one to be given up."""
+        """The records that a task was left with, as those to be given up."""
         place = failure.place or f"record {span.start}"
         error = failure.error or (failure.message.splitlines() or [""])[0]
-        return BadRecord(task.data or KINDS[task.kind].data, span.source, span.start, place, error)
+        data = task.data or KINDS[task.kind].data
+        return BadRecord(data, span.source, span.start, place, error, len(span))
 
     def explained(self, last: BadRecord, failure: Failure) -> Failure:
         """The failure of the job, which has met one bad record too many."""
         found = f"{last.source}, {last.place} ({last.data} data)"
         if self.limit:
-            head = f"{len(self.given_up)} records are bad, and --max-bad-records is {self.limit}"
+            head = f"{self.count} records are bad, and --max-bad-records is {self.limit}"
             message = f"{head}. The last is {found}: {failure.message}"
         else:
             message = f"{found}: {failure.message}"

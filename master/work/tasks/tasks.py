@@ -11,7 +11,7 @@ Each step changes queues and ledger, and `TaskBoard.check` compares the two.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -120,8 +120,7 @@ class TaskBoard:
         count = max(len(order) - begin, 0)
         opened.extend(epoch, self._next_id.reserve(count), order, begin)
         for source, records in self._bad.items():
-            for record in sorted(records):
-                opened.replace(source, self._position(source, record), self._without_bad)
+            opened.replace(source, self._positions(source, records), self._without_bad)
         self._queue.join(opened)
 
     def resume(self, in_model: Iterable[Interval], times: int, version: int = 0) -> None:
@@ -340,12 +339,13 @@ class TaskBoard:
                 self.tasks_total += 1
                 self._requeue([task], first=False)
 
-    def exclude(self, source: str, record: int) -> None:
-        """Give a record up in every epoch; a lease that holds it will fail by itself.
+    def exclude(self, bad: Span) -> None:
+        """Give records up in every epoch; a lease that holds one will fail by itself.
 
-        record: its number in the source, as `record_of` gives it.
+        bad: by their numbers in the source, as `record_of` gives it.
         """
-        self._bad[source].add(record)
+        records = range(bad.start, bad.end)
+        self._bad[bad.source].update(records)
         again = self._without_bad(self._lost)
         self._lost.clear()
         self._lost.extend(again)
@@ -354,7 +354,7 @@ class TaskBoard:
         tasks = self._without_bad(self._requeued)
         self._requeued.clear()
         self._requeued.extend(tasks)
-        self._queue.replace(source, self._position(source, record), self._without_bad)
+        self._queue.replace(bad.source, self._positions(bad.source, records), self._without_bad)
         while not self._queue and not self._requeued and self.all_known and self._another_epoch:
             if self._epochs.records_in_each > sum(map(len, self._bad.values())):
                 break
@@ -366,9 +366,10 @@ class TaskBoard:
         record = self._epochs.windows.record(task.epoch, task.span.source, task.span.start)
         return Span(task.span.source, record, record + 1)
 
-    def _position(self, source: str, record: int) -> Callable[[int], int]:
-        """The position of a record by epoch."""
-        return lambda epoch: self._epochs.windows.position(epoch, source, record)
+    def _positions(self, source: str, records: Collection[int]) -> Callable[[int], set[int]]:
+        """The positions of records by epoch."""
+        of = self._epochs.windows.position
+        return lambda epoch: {of(epoch, source, record) for record in records}
 
     def _without_bad(self, tasks: Iterable[Task]) -> list[Task]:
         """The same without the records that were given up, which count as failed."""
@@ -376,7 +377,7 @@ class TaskBoard:
         for task in tasks:
             assert task.span is not None
             source = task.span.source
-            bad = {self._position(source, each)(task.epoch) for each in self._bad.get(source, ())}
+            bad = self._positions(source, self._bad.get(source, ()))(task.epoch)
             pieces = poison.without(task, bad) if bad else None
             if pieces is None:
                 kept.append(task)

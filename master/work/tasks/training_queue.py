@@ -7,7 +7,7 @@ When no other is left, a worker that asks takes the second half of what another 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shoal.master.work.tasks.epochs import Order, Spans
@@ -139,19 +139,20 @@ class TrainingQueue:
     def replace(
         self,
         source: str,
-        position: Callable[[int], int],
+        positions: Callable[[int], Iterable[int]],
         by: Callable[[Sequence[Task]], Sequence[Task]],
     ) -> None:
-        """Put others in the place of the tasks of each span that has a record.
+        """Put others in the place of the tasks of each span that has one of some records.
 
-        position: gives its place in the order of an epoch.
+        positions: gives their places in the order of an epoch.
         """
         front = list(by(tuple(self._front)))
         self._front = deque(front)
         for batch, begin, end in self._left():
-            place = batch.spans.find(source, position(batch.epoch))
-            if place is not None and begin <= place < end:
-                batch.cut[place] = by(batch.at(place))
+            found = {batch.spans.find(source, each) for each in positions(batch.epoch)}
+            for place in found:
+                if place is not None and begin <= place < end:
+                    batch.cut[place] = by(batch.at(place))
 
     def waits(self, task_id: int) -> bool:
         """True if the task of this id was never given out."""

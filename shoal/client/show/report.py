@@ -67,6 +67,11 @@ def ledger_text(ledger: dict[str, int]) -> str:
     return f"{total:,} = {text}" + (f" + {left:,} not reached" if left else "")
 
 
+def given_up(bad: Sequence[Mapping[str, Any]]) -> int:
+    """The number of the records that were given up, of which an entry may have several."""
+    return sum(each.get("records", 1) for each in bad)
+
+
 def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
     """The records that were given up, the first few by name."""
     lines = [
@@ -75,7 +80,7 @@ def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:
         for each in bad[:SHOWN_BAD_RECORDS]
     ]
     more = [f"and {len(bad) - len(lines):,} more, see result.json"] * (len(bad) > len(lines))
-    return "\n".join([f"{len(bad):,} given up", *lines, *more])
+    return "\n".join([f"{given_up(bad):,} given up", *lines, *more])
 
 
 def slices_text(slices: Sequence[Mapping[str, Any]]) -> str:

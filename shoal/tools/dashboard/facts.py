@@ -9,6 +9,7 @@ from typing import Any
 from shoal.base.modules.tracebacks import own_lines
 from shoal.client.show.course import Course as Pace
 from shoal.client.show.drawn import ENDED
+from shoal.client.show.report import given_up
 from shoal.client.show.stages import bound_and_step, shares
 from shoal.proto import shoal_pb2 as pb
 from shoal.result import COMPLETE, JobResult
@@ -219,7 +220,7 @@ def of_result(result: JobResult, last: Mapping[str, Any] | None) -> dict[str, An
         "staleness": float(result.staleness.get("mean") or 0.0),
         "version": round(sum(versions) / len(versions)) if versions else 0,
         "workers_wanted": 0,
-        "bad_records": len(result.bad_records),
+        "bad_records": given_up(result.bad_records),
         "left_out": result.left_out.get("minibatches", 0),
         "stages": stage_bars(result.stage_seconds),
         "bottleneck": bound[0],

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from shoal.data.opening import open_reader
 from shoal.data.places.index_store import IndexStore, Known
 from shoal.data.readers.kafka.kafka_reader import KafkaReader
-from shoal.errors import UnreadableError, UserError, holds_secret, without_credentials
+from shoal.errors import (
+    GoneError,
+    UnreadableError,
+    UserError,
+    holds_secret,
+    without_credentials,
+)
 from tests.data.kafka.memory import MemoryBroker
 from tests.data.readers.test_examples import example
 from tests.examples import examples
@@ -125,13 +131,15 @@ def test_what_retention_has_deleted_is_told_and_the_rest_is_read(cluster):
     gone = (
         rf"offset {low - 100} of partition 0 of topic {topic} is deleted .* up to offset {low - 1}:"
     )
-    with pytest.raises(UserError, match=gone + f".* records from offset {low} on.*max-bad-records"):
+    told = gone + f".* records from offset {low} on.*max-bad-records"
+    with pytest.raises(GoneError, match=told) as raised:
         ids_of(reader, half_gone)
+    assert raised.value.records == 100
     assert ids_of(reader, half_gone, 100) == list(range(low, low + 100))
-    with pytest.raises(
-        UserError, match=r"offset 0 of .* is deleted by now, and so are .* offset 9:"
-    ):
-        ids_of(reader, f"{topic}/0@0-10")
+    told = r"offset 3 of .* is deleted by now, and so are .* offset 9:"
+    with pytest.raises(GoneError, match=told) as raised:
+        ids_of(reader, f"{topic}/0@0-10", 3)
+    assert raised.value.records == 7
     # Deleted before it was listed: it is listed all the same, and so counted.
     other = open_reader(cluster.url(topic, rows=4000, linger=0), FLAG)
     other.behind([f"{topic}/{p}@0-{end}" for p, end in ((0, 50), (1, 0), (2, 0), (3, 0))])

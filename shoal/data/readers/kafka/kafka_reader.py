@@ -34,7 +34,7 @@ from shoal.data.readers.kafka.segments import (
     with_beginnings,
 )
 from shoal.data.schemas import merged_schema
-from shoal.errors import UserError
+from shoal.errors import GoneError, UserError
 
 SAMPLED = 512
 """Messages of a partition from which types are guessed."""
@@ -361,11 +361,13 @@ class KafkaReader(IndexedReader):
         where = self._at(segment.partition, first)
         if first < low:
             end = min(low, segment.end)
-            raise UserError(
+            offsets = self._offsets(segment)
+            raise GoneError(
                 f"{self._where}: {where} is deleted by now, and so are all up to offset {end - 1}: "
                 f"the topic keeps records from offset {low} on. They count as failed: "
                 "--max-bad-records N trains the others. Have the topic keep records for longer "
-                "(retention.ms, retention.bytes), or give the job more workers"
+                "(retention.ms, retention.bytes), or give the job more workers",
+                int(np.searchsorted(offsets, end) - np.searchsorted(offsets, first)),
             )
         if self._place.counts_gaps:
             raise UserError(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,16 +52,27 @@ class World:
 
     bad: positions of bad records, by source. alone: whether a failure names the very record,
     as an exception of feed does, or its batch, as one of the model. aligned: whether batches
-    are known to be made of consecutive records. crash: bad records end the process.
+    are known to be made of consecutive records. crash: bad records end the process. gone: whether
+    a failure tells how many bad ones follow one another.
     """
 
-    def __init__(self, configuration: JobConfig, data, bad, *, alone=True, aligned=True, crash=()):
+    def __init__(
+        self,
+        configuration: JobConfig,
+        data,
+        bad,
+        *,
+        alone=True,
+        aligned=True,
+        crash=(),
+        gone=False,
+    ):
         self.events: list[Entry] = []
         self.job = RecordedJob(configuration, self.events.append)
         register(self.job, data)
         self.bad = bad
         self.crash = frozenset(crash)
-        self.alone, self.aligned = alone, aligned
+        self.alone, self.aligned, self.gone = alone, aligned, gone
         self.trained: dict[tuple[int, str, int], int] = {}
         self.seen: dict[tuple[str, int], int] = {}
         self.failed_on: dict[Span, list[int]] = {}
@@ -125,6 +139,10 @@ class World:
         failure = Failure(
             pb.USER_CODE, f"feed() raised {CURSED}", "Traceback ...", blamed, CURSED, "row 7"
         )
+        if self.gone:
+            known = self.bad[span.source]
+            end = next(n for n in itertools.count(bad[0]) if n not in known)
+            failure = replace(failure, gone=end - bad[0])
         return failure, trained
 
     def _crash(self, worker, task, trained):
@@ -205,6 +223,37 @@ def test_only_bad_records_fail_and_all_others_are_trained_once(data, alone, alig
     assert report.problems == []
     assert report.records["failed"] == ledger.failed
     assert {(each["source"], each["record"]) for each in report.bad_records} == all_bad
+
+
+@given(st.integers(1, 4), st.integers(0, 30), st.integers(1, 40), st.integers(1, 3))
+@settings(max_examples=examples(60), deadline=None)
+def test_records_that_are_gone_together_are_given_up_together(size, first, count, workers):
+    lengths = {"t0": 60, "t1": 25}
+    bad = {"t0": set(range(first, min(first + count, 60)))}
+    options = {"epochs": 2, "num_minibatches_per_task": size, "workers": str(workers)}
+    world = World(
+        config(max_bad_records=60, **options), training(*lengths.values()), bad, gone=True
+    )
+    job = world.run().job
+    job.work.board.check()
+    assert job.phases.phase == Phase.SUCCEEDED, job.phases.failure
+    wanted = {
+        (epoch, source, record)
+        for epoch in range(2)
+        for source, length in lengths.items()
+        for record in range(length)
+        if record not in bad.get(source, ())
+    }
+    assert (set(world.trained), set(world.trained.values())) == (wanted, {1})
+    assert job.work.ledger.failed == 2 * len(bad["t0"])
+    assert job.work.failures.bad.count == status_message(job, 9.0).bad_records == len(bad["t0"])
+    entries = result_of(job, 9.0)["bad_records"]
+    found = {n for each in entries for n in range(each["record"], each["record"] + each["records"])}
+    assert found == bad["t0"]
+    # Those before the first that is met are met later, and others may have leases meanwhile.
+    assert len(entries) <= 2 * workers
+    report = world.audited()
+    assert report.problems == []
 
 
 def test_one_bad_record_too_many_fails_the_job_with_its_place():

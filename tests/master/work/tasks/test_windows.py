@@ -119,13 +119,15 @@ def test_records_are_shuffled_within_windows_anew_in_each_epoch():
 
 @settings(max_examples=60, deadline=None)
 @given(strategies.sources, st.integers(1, 15), sizes, st.integers(1, 3), st.booleans(), st.data())
-def test_a_record_that_is_given_up_is_left_out_of_every_epoch_once(
+def test_records_that_are_given_up_are_left_out_of_every_epoch_once(
     sources, records_per_task, size, epochs, shuffle_tasks, data
 ):
     everything = [(each.name, record) for each in sources for record in range(each.records)]
     if not everything:
         return
     bad = data.draw(st.sampled_from(everything))
+    source, first = bad
+    end = data.draw(st.integers(first + 1, max(r for s, r in everything if s == source) + 1))
     tasks = board(
         *sources,
         records_per_task=records_per_task,
@@ -135,13 +137,18 @@ def test_a_record_that_is_given_up_is_left_out_of_every_epoch_once(
         shuffle_tasks=shuffle_tasks,
     )
     # The first lease meets it, as it were, at whatever place it is in the order.
-    tasks.exclude(*bad)
+    tasks.exclude(Span(source, first, end))
     found = drained(tasks)
-    expected = {(epoch, *each) for epoch in range(epochs) for each in everything if each != bad}
+    good = [each for each in everything if each[0] != source or not first <= each[1] < end]
+    expected = {(epoch, *each) for epoch in range(epochs) for each in good}
     assert set(found) == expected
     assert len(found) == len(expected)
     ledger = tasks.ledger()
-    assert (ledger.trained, ledger.failed, ledger.pending) == (len(expected), epochs, 0)
+    assert (ledger.trained, ledger.failed, ledger.pending) == (
+        len(expected),
+        epochs * (end - first),
+        0,
+    )
 
 
 def test_a_task_that_is_cut_goes_on_with_the_rest_of_the_same_order():
