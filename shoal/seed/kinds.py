@@ -144,8 +144,10 @@ def _inherited() -> list[str]:
     limits = Path("/proc/self/limits").read_text().splitlines()
     status = Path("/proc/self/status").read_text().splitlines()
     ignored = int(next(line.split()[1] for line in status if line.startswith("SigIgn:")), 16)
-    # Python ignores SIGPIPE and SIGXFSZ for itself, and our mains raise the limit of files.
-    ignored &= ~sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ))
+    # Python ignores SIGPIPE and SIGXFSZ for itself. Our mains take SIGINT and SIGTERM, which the
+    # command in the background of a script ignores, and raise the limit of files.
+    own = signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM
+    ignored &= ~sum(1 << (number - 1) for number in own)
     return [
         *(line for line in limits if not line.startswith("Max open files")),
         *(line for line in status if line.startswith(("Umask:", "Cpus_allowed:", "Groups:"))),

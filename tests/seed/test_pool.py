@@ -153,6 +153,17 @@ def asked_and_gone(seeds, told, when):
     return subprocess.run(line, check=True, cwd=root, capture_output=True, text=True).stdout
 
 
+@pytest.mark.parametrize(("ignored", "same"), [("INT", True), ("TERM", True), ("HUP", False)])
+def test_a_command_in_the_background_has_the_seeds_of_its_master(ignored, same):
+    """A script's shell has such a command ignore SIGINT, which its master handles."""
+    told = f"from shoal.seed.kinds import seed_name; print(seed_name({SERVING!r}, {{}}))"
+    names = [
+        subprocess.check_output(["sh", "-c", f'{trap} exec "$0" -c "$1"', sys.executable, told])
+        for trap in ("", f"trap '' {ignored};")
+    ]
+    assert (names[0] == names[1]) == same
+
+
 def test_the_status_is_told_to_who_takes_a_process_over(folder, seeds):
     pid = int(asked_and_gone(seeds, folder / "told", "").splitlines()[0])
     seed = str(seeds.path / seed_name(SERVING, os.environ))
