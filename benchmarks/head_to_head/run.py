@@ -1,14 +1,14 @@
 """shoal beside other systems: speed, memory, start-up and AUC of one pass, and kills.
 
     python -m benchmarks head-to-head [--ids N ...] [--rounds N] [--systems NAME ...]
-        [--records N] [--kills] [--movielens] [--small]
+        [--records N] [--kills]
 
 All systems train the same DeepFM (26 columns of ids, dim 16, Adagrad) over the same records once;
-docs/head-to-head.md tells how. They take turns, round by round, as this kind of machine's speed
-drifts. Those of other environments get one each below build/peers at first. With --kills, each
-system's worker and then its server is killed in the middle of a pass instead. Prints tables and
-writes build/bench/head_to_head.json, where results of other numbers of ids and of other systems
-are kept. A system that cannot be installed or that fails is in the table with its reason.
+docs/head-to-head.md tells how. They take turns, in an order drawn for each round, as this kind of
+machine's speed drifts. Those of other environments get one each below build/peers at first. With
+--kills, each system's worker and then its server is killed in the middle of a pass instead. Prints
+tables and writes build/bench/head_to_head.json, where results of other numbers of ids and of other
+systems are kept. A system that cannot be installed or that fails is in the table with its reason.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import signal
 import subprocess
 import sys
@@ -86,7 +87,8 @@ def measured(
     print(f"{ids:,} ids, {options.records:,} records, best AUC {described['best_auc']:.4f}")
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in options.systems}
     for number in range(options.rounds):
-        for name in options.systems:
+        # No system always runs after the same one, whose memory and files it would find.
+        for name in random.Random(number).sample(options.systems, len(options.systems)):
             if name in failures:
                 rounds[name].append({"failed": failures[name]})
                 continue
