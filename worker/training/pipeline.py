@@ -14,8 +14,7 @@ pipeline goes on into it. None of its pushes is sent before the present task is 
 
 With --pipeline-depth 0, ids, pull, step and push follow one another in the caller's thread, and the
 pipeline ends with the task: no row is older than the last push. Reading is ahead in any case; no
-value depends on it. By need (depth.py) the depth begins at 0, and changes
-while the pipeline runs.
+value depends on it. By need (depth.py) the depth begins at 0, and changes while the pipeline runs.
 
 An exception in a stage ends the stages before it. The stages after it finish the earlier batches,
 so that all of these count as trained; then the caller gets the exception.

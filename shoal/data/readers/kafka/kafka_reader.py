@@ -353,7 +353,7 @@ class KafkaReader(IndexedReader):
                 f"{self._where}: {self._at(segment.partition, other)} has a record, and had none "
                 "when the segment was counted: was the topic made anew? Begin a new job"
             )
-        # The search for the records that are gone asks for one after the other.
+        # The search for the first record that is gone asks for ever smaller ranges.
         low = self._lows.get(segment.partition, 0)
         if first >= low:
             low, _ = self._broker.marks()[segment.partition]
