@@ -16,8 +16,8 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 """Far below four times --timeout-seconds: workers that wait for a server do not give up."""
 
-REST_SECONDS = 300.0
-"""A failure this long ago makes no pause longer."""
+REST_SECONDS = 60.0
+"""A failure this long after the one before it makes no pause: the process worked meanwhile."""
 
 
 LEFT_OUT_SECONDS = (60.0, 1800.0)
@@ -50,8 +50,8 @@ class Restarts:
     """The failures of one process, through all its incarnations.
 
     failures: times of those that count, oldest first, in seconds of the job; none that lies
-    before both the window and REST_SECONDS. refusals: times within REST_SECONDS at which its
-    place did not take it, which do not count.
+    before both the window and REST_SECONDS. refusals: times at which its place did not take it,
+    which do not count, each within REST_SECONDS of the next.
     """
 
     failures: list[float] = field(default_factory=list)
@@ -74,13 +74,21 @@ class Restarts:
 
     def pause(self, now: float) -> float:
         """Seconds to wait before the next start: none after the first failure, then growing."""
-        return _pause(sum(now - at < REST_SECONDS for at in self.failures) - 1)
+        return _pause(len(_in_a_row(self.failures, now)) - 1)
 
     def refused(self, now: float) -> float:
         """The process's place did not take it; returns the seconds to wait, which grow."""
-        self.refusals = [at for at in self.refusals if now - at < REST_SECONDS]
-        self.refusals.append(now)
+        self.refusals = [*_in_a_row(self.refusals, now), now]
         return _pause(len(self.refusals))
+
+
+def _in_a_row(times: list[float], now: float) -> list[float]:
+    """The last of these times: each within REST_SECONDS of the next, and the last one of `now`."""
+    first = len(times)
+    while first and now - times[first - 1] < REST_SECONDS:
+        first -= 1
+        now = times[first]
+    return times[first:]
 
 
 def _pause(count: int) -> float:

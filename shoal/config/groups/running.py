@@ -260,7 +260,7 @@ class ProcessOptions:
         "How many failures of one worker or server within an hour lead to its restart; one "
         "more fails the job, or, while another worker works, a worker is tried again "
         "after long pauses. Pauses before restarts grow from 1 s to 30 s if "
-        "failures follow each other within five minutes.",
+        "failures follow each other within a minute.",
         3,
         least=0,
     )

@@ -88,8 +88,15 @@ def test_pauses_grow_and_end_with_a_quiet_time():
     # Another worker's failure is none of this one's.
     die(job, 1, 0, now)
     assert starts(job) == [(Start(w(1), 1), 0.0)]
-    die(job, 0, 8, now + REST_SECONDS)
-    assert starts(job) == [(Start(w(0), 9), 0.0)]
+    # Each is compared with the one before it alone.
+    now += REST_SECONDS - 31.0
+    die(job, 0, 8, now)
+    assert starts(job) == [(Start(w(0), 9), 30.0)]
+    now += REST_SECONDS
+    die(job, 0, 9, now)
+    assert starts(job) == [(Start(w(0), 10), 0.0)]
+    die(job, 0, 10, now + REST_SECONDS - 1.0)
+    assert starts(job) == [(Start(w(0), 11), 1.0)]
 
 
 def test_an_end_that_does_not_count_makes_no_pause():
