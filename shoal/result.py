@@ -314,6 +314,11 @@ class JobFailedError(Error):
         return self.message
 
 
+def given_up(bad: Sequence[Mapping[str, Any]]) -> int:
+    """The number of the records that were given up, of which an entry may have several."""
+    return sum(each.get("records", 1) for each in bad)
+
+
 def read_metrics(folder: Path, *, awaited: bool = False) -> pd.DataFrame:
     """The figures over time of the job in a folder, which may be running: its metrics.csv.
 

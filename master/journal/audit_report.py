@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.master.journal.deaths import Death, Recovery
 from shoal.master.work.accounts.lease_copies import Difference
+from shoal.result import given_up
 
 Ranges = list[dict[str, Any]]
 
@@ -108,8 +109,7 @@ def text_of(report: Report) -> str:
             f"  in part, and repeated   {updates['repeated']:>12,}",
         ]
     if report.bad_records:
-        count = sum(bad.get("records", 1) for bad in report.bad_records)
-        lines.append(f"bad records, given up: {count}")
+        lines.append(f"bad records, given up: {given_up(report.bad_records)}")
         lines += [
             f"  {bad['data']} data, {bad['source']}, {bad['place']}: {bad['error']}"
             for bad in report.bad_records

@@ -26,7 +26,7 @@ from shoal.client.show.learned import few_updates, rising_loss
 from shoal.client.show.plain import plain
 from shoal.client.show.stages import bound_and_step, stages_text
 from shoal.config.conditions import FIRST
-from shoal.result import COMPLETE, JobResult
+from shoal.result import COMPLETE, JobResult, given_up
 
 SHOWN_BAD_RECORDS = 5
 """In the report; result.json and `shoal audit` name them all."""
@@ -65,11 +65,6 @@ def ledger_text(ledger: dict[str, int]) -> str:
     text = " + ".join(f"{ledger.get(kind, 0):,} {name}" for kind, name in kinds.items())
     left = total - sum(ledger.get(kind, 0) for kind in kinds)
     return f"{total:,} = {text}" + (f" + {left:,} not reached" if left else "")
-
-
-def given_up(bad: Sequence[Mapping[str, Any]]) -> int:
-    """The number of the records that were given up, of which an entry may have several."""
-    return sum(each.get("records", 1) for each in bad)
 
 
 def bad_records_text(bad: Sequence[Mapping[str, Any]]) -> str:

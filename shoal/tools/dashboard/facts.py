@@ -9,10 +9,9 @@ from typing import Any
 from shoal.base.modules.tracebacks import own_lines
 from shoal.client.show.course import Course as Pace
 from shoal.client.show.drawn import ENDED
-from shoal.client.show.report import given_up
 from shoal.client.show.stages import bound_and_step, shares
 from shoal.proto import shoal_pb2 as pb
-from shoal.result import COMPLETE, JobResult
+from shoal.result import COMPLETE, JobResult, given_up
 from shoal.tools.dashboard.course import LEDGER
 
 THREADS = {
