@@ -13,6 +13,7 @@ missing or was trained twice.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -106,7 +107,8 @@ def run_leg(number: int, arguments: argparse.Namespace, draw: random.Random, wri
     share = arguments.kills // arguments.legs
     killed, ends = 0, time.monotonic() + seconds
     while process.poll() is None:
-        time.sleep(draw.uniform(0.5, 1.5) * seconds / max(share, 1) / 1.1)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the next leg begins at once
+            process.wait(draw.uniform(0.5, 1.5) * seconds / max(share, 1) / 1.1)
         if killed < share and time.monotonic() < ends and (who := kill_one(folder, draw)):
             killed += 1
             print(f"killed {who}", flush=True)
