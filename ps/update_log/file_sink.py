@@ -24,7 +24,15 @@ from google.protobuf.message import DecodeError, Message
 
 from shoal.base.disk.wholefile import sync
 from shoal.proto import shoal_pb2 as pb
-from shoal.ps.update_log.records import BASE, ENTRY, Damage, Record, read_records, record
+from shoal.ps.update_log.records import (
+    BASE,
+    ENTRY,
+    Damage,
+    Record,
+    read_records,
+    record,
+    records_at,
+)
 from shoal.ps.update_log.sinks import (
     Entries,
     Gap,
@@ -194,8 +202,8 @@ class FileSink:
         last: int | None = None
         damage: Damage | None = None
         for segment in segments:
-            # In memory as steps are not written in their order: at most a log's bytes.
-            entries: list[tuple[pb.LogEntry, bytes]] = []
+            # Steps are not written in their order: their places are put into it, and read again.
+            entries: list[tuple[int, int]] = []
             try:
                 for each in read_records(segment):
                     if isinstance(each, Damage):
@@ -205,27 +213,27 @@ class FileSink:
                     missing = 0 if last is None else each.number - last - is_entry
                     if last is not None and missing < 0:
                         # A file in the place of another, whose entries may have been later.
-                        yield from _in_order(entries)
+                        yield from _in_order(segment, entries)
                         early = f"{segment} is another one's: it begins before number {last}"
                         yield Gap(early, 0), b""
                         self._number = last
                         return
                     last = each.number
                     if missing:
-                        yield from _in_order(entries)
+                        yield from _in_order(segment, entries)
                         where = damage or f"{segment} lacks entries before number {last}"
                         yield Gap(str(where), missing), b""
                     elif damage is not None:
                         logger.warning("%s, which costs no update", damage)
                     damage = None
                     if is_entry:
-                        entries.append((_message(each, pb.LogEntry, segment), each.frame))
+                        entries.append((_message(each, pb.LogEntry, segment).step, each.offset))
                     else:
-                        yield from _in_order(entries)
+                        yield from _in_order(segment, entries)
                         yield _message(each, pb.LogBase, segment), b""
+                yield from _in_order(segment, entries)
             except OSError as error:
                 raise LogLostError(str(error)) from error
-            yield from _in_order(entries)
         if damage is not None:
             yield Gap(str(damage), 0), b""
         self._number = last or 0
@@ -324,9 +332,8 @@ def _message(record: Record, kind: type[Kind], segment: Path) -> Kind:
         raise LogDamagedError(f"{segment}: record {record.number}: {error}") from error
 
 
-def _in_order(
-    entries: list[tuple[pb.LogEntry, bytes]],
-) -> Iterator[tuple[pb.LogEntry, bytes]]:
-    """The entries by their steps; the list is empty then."""
-    yield from sorted(entries, key=lambda each: each[0].step)
+def _in_order(segment: Path, entries: list[tuple[int, int]]) -> Iterator[tuple[pb.LogEntry, bytes]]:
+    """The entries by their steps; the list, of step and place of each, is empty then."""
+    for each in records_at(segment, (offset for _, offset in sorted(entries))):
+        yield _message(each, pb.LogEntry, segment), each.frame
     entries.clear()

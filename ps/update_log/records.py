@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -40,12 +40,13 @@ _MAGIC = re.compile(BASE + b"|" + ENTRY)
 
 @dataclass(frozen=True)
 class Record:
-    """A record that is as it was written."""
+    """A record that is as it was written, from byte `offset` of its file on."""
 
     magic: bytes
     number: int
     label: bytes
     frame: bytes
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,20 @@ def read_records(path: Path) -> Iterator[Record | Damage]:
             at = end
 
 
+def records_at(path: Path, offsets: Iterable[int]) -> Iterator[Record]:
+    """The records at these places, which were found there before.
+
+    Raises OSError if one is there no longer.
+    """
+    with reading(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        for at in offsets:
+            found, _ = _record_at(file, at, size)
+            if found is None:
+                raise OSError(f"{path}: another process changes it at byte {at}")
+            yield found
+
+
 def _head_at(file: BinaryIO, at: int) -> tuple[bytes, int, int, int, int] | None:
     """The fields of a head that is as written."""
     file.seek(at)
@@ -112,7 +127,7 @@ def _record_at(file: BinaryIO, at: int, size: int) -> tuple[Record | None, int]:
     digest.update(frame)
     if digest.intdigest() != checksum:
         return None, at
-    return Record(magic, number, label, frame), end
+    return Record(magic, number, label, frame, at), end
 
 
 def _is_torn(file: BinaryIO, at: int, size: int) -> bool:

@@ -13,7 +13,7 @@ from shoal.proto.wire import frames
 from shoal.ps.model.dense import DenseSlices
 from shoal.ps.model.gradients import Ticket
 from shoal.ps.update_log.peer_store import ENTRY_BYTES
-from shoal.ps.update_log.records import HEAD_BYTES, Damage, Record, read_records
+from shoal.ps.update_log.records import HEAD_BYTES, Damage, Record, read_records, records_at
 from tests.examples import examples
 from tests.ps.logged import Faults, World, content, lost, numbers
 from tests.ps.update_log.written_log import PUSHES, Written
@@ -87,6 +87,16 @@ def _parts(segment):
     for each in read_records(segment):
         assert isinstance(each, Record)
         yield [bytes(HEAD_BYTES), each.label, each.frame]
+
+
+def test_a_record_that_is_gone_when_it_is_read_again_is_told(tmp_path):
+    written = Written(tmp_path, 0, complete=False)
+    (segment,) = written.segments
+    places = [each.offset for each in read_records(segment)]
+    assert [each.offset for each in records_at(segment, places[::-1])] == places[::-1]
+    with pytest.raises(OSError, match=f"another process changes it at byte {places[1] + 1}"):
+        list(records_at(segment, [places[0], places[1] + 1]))
+    written.job.close()
 
 
 def test_damage_that_a_later_part_of_the_log_does_not_need_costs_nothing(tmp_path):
