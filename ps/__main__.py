@@ -172,7 +172,8 @@ def main(
             plan = _plan(server, index, incarnation, connection)
             if job.keeps_log:
                 sink = sink_of(job, index, incarnation, connection, server.ownership, identity)
-                server.keep_log(sink, incarnation, job.log_mb << 20, server.stopped.set)
+                grows = job.log_in_files and not job.log_mb
+                server.keep_log(sink, incarnation, job.log_bytes, server.stopped.set, grows=grows)
             restored = _restore(server, plan)
             update, held = server.held()
             request = pb.RegisterServerRequest(

@@ -148,11 +148,19 @@ class ParameterServer:
         self.answerer.open(taken)
 
     def keep_log(
-        self, sink: Sink, incarnation: int, bound: int, stop: Callable[[], object]
+        self,
+        sink: Sink,
+        incarnation: int,
+        bound: int,
+        stop: Callable[[], object],
+        *,
+        grows: bool = False,
     ) -> UpdateLog:
         """Log pushes, --durability=log. Arguments as of `UpdateLog`; before anything is served."""
         pending = self._pending if self._synchronous else None
-        log = UpdateLog(sink, self.server, incarnation, self._pushes, bound, stop, pending)
+        log = UpdateLog(
+            sink, self.server, incarnation, self._pushes, bound, stop, pending, grows=grows
+        )
         self._log = self._shards.log = self.registration.log = self.moves.log = log
         log.seen = self.seen
         routing = self.ownership.routing
@@ -357,8 +365,6 @@ class ParameterServer:
             self._require_open()
             # One of the few threads of questions: these are asked again, a push may wait for long.
             status.has.extend(self._pushes.last(wait=False))
-        if self._log is not None:
-            self._log.describe(status)
         if (model := self.registration.model_if_any) is not None:
             status.registered = True
             status.version = status.pushes = model.version
@@ -377,6 +383,8 @@ class ParameterServer:
                 )
             if (lifecycle := model.lifecycle) is not None:
                 lifecycle.describe(status)
+        if self._log is not None:
+            self._log.describe(status)
         return status
 
     def held(self) -> tuple[int, list[pb.GradientId]]:

@@ -44,7 +44,8 @@ class Setting:
     """A job of synthetic workers.
 
     hosts: processes of workers. steps: of all workers. batch: records of a step, of 26 ids each.
-    ids, dim: of the table. dense: size of the dense vector.
+    ids, dim: of the table. dense: size of the dense vector. log_mb: of the servers' logs.
+    evenly: a step has `batch` ids of the whole table instead.
     """
 
     workers: int = 400
@@ -57,6 +58,8 @@ class Setting:
     dim: int = 16
     dense: int = 1000
     heartbeat_seconds: float = 2.0
+    log_mb: int = 0
+    evenly: bool = False
 
     def config(self, path: Path) -> JobConfig:
         """The configuration of such a job in a folder."""
@@ -72,6 +75,7 @@ class Setting:
             timeout_seconds=600.0,  # nobody dies here; a machine that is busy is no failure
             start_timeout=3600.0,
             checkpoint_seconds=600.0,  # so that the last one is taken
+            log_mb=self.log_mb,
         ).resolved()
 
     @property
@@ -84,7 +88,7 @@ class Setting:
             self.dense,
             pull_steps=1,
             rate=1.0,
-            clicks=True,
+            clicks=not self.evenly,
             heartbeat_seconds=self.heartbeat_seconds,
         )
 
@@ -94,6 +98,8 @@ OPTIONS: dict[str, str] = {
     "steps": "Of all workers.",
     "batch": "Records of a step, of 26 ids each.",
     "dense": "Size of the dense vector.",
+    "log_mb": "Limit of a server's log of updates.",
+    "evenly": "A step has as many ids, drawn evenly, instead of records' ids.",
 }
 
 
@@ -102,7 +108,10 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     for each in fields(Setting):
         flag = f"--{each.name.replace('_', '-')}"
         about = OPTIONS.get(each.name)
-        command = click.option(flag, default=each.default, show_default=True, help=about)(command)
+        switch = isinstance(each.default, bool)
+        command = click.option(
+            flag, default=each.default, is_flag=switch, show_default=not switch, help=about
+        )(command)
     return command
 
 

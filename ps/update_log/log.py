@@ -65,8 +65,8 @@ def _is_open(wait: Callable[[], object]) -> bool:
 class UpdateLog:
     """The log of server `server`, kept in `sink`.
 
-    bound: bytes of pushes that it may hold. superseded: called if another incarnation of
-        this server writes it.
+    bound, grows: as of LogSpace. superseded: called if another incarnation of this server writes
+        it.
     pending: with --sync, the gradients that wait. A push that is held, and an update, are entries
         then, and the log counts these itself: no step of the optimizers is taken by a gradient that
         waits. Whatever begins anew, or lets go of what a checkpoint has, gets the gradients that
@@ -82,6 +82,8 @@ class UpdateLog:
         bound: int,
         superseded: Callable[[], object],
         pending: PendingGradients | None = None,
+        *,
+        grows: bool = False,
     ) -> None:
         self._sink = sink
         self._server = server
@@ -95,7 +97,7 @@ class UpdateLog:
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._protection = Protection()
-        self._space = LogSpace(bound)
+        self._space = LogSpace(bound, grows=grows)
         self._cuts = Cuts()
         self.seen = Seen()
 
@@ -295,8 +297,9 @@ class UpdateLog:
                 self._protection.based()
 
     def describe(self, status: pb.ServerStatus) -> None:
-        """Put what the master is to know into a status."""
+        """Put what the master is to know into a status, which has the tables."""
         with self._lock:
+            self._space.beside(sum(each.memory_bytes for each in status.tables))
             status.log_bytes = self._space.bytes
             status.unprotected = self._protection.told
             status.absences = self._protection.times

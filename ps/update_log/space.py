@@ -18,13 +18,15 @@ NEAR = 0.5
 class LogSpace:
     """The space of one log. bound: bytes that it may hold, but for a single push.
 
-    bytes: that it holds. reserved: for pushes that are checked, and not in it yet.
+    bytes: that it holds. reserved: for pushes that are checked, and not in it yet. grows: it may
+    hold twice what the server's tables take, where that is more.
     """
 
-    def __init__(self, bound: int) -> None:
+    def __init__(self, bound: int, *, grows: bool = False) -> None:
         self.bytes = 0
         self.reserved = 0
         self._bound = bound
+        self._grows = grows
         # Of each entry, int64: a list of tuples would cost more than small pushes do.
         self._steps, self._sizes = array("q"), array("q")
 
@@ -32,6 +34,15 @@ class LogSpace:
     def nearly_full(self) -> bool:
         """True if a checkpoint should be taken, which makes room."""
         return self.bytes > NEAR * self._bound
+
+    def beside(self, tables: int) -> None:
+        """The server's tables take so many bytes now.
+
+        A checkpoint writes them all, so it is asked for when the log has as much: else it would be
+        most of the work. The bound does not fall again, or pushes would wait as rows leave.
+        """
+        if self._grows:
+            self._bound = max(self._bound, 2 * tables)
 
     def check(self, size: int) -> None:
         """Raises WireError(NOT_READY) if there is no room for a push of `size` bytes now."""

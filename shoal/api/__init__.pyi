@@ -73,7 +73,7 @@ def train(
     wire_dtype: str = "auto",
     durability: str = "auto",
     on_loss: str = "retrain",
-    log_mb: int = 1024,
+    log_mb: int = 0,
     checkpoint_dir: AnyPath = "",
     checkpoint_seconds: float = 300.0,
     checkpoint_steps: int = 0,

@@ -17,7 +17,7 @@ IN_PODS = {"image": "i:1", "model_def": "m.f", "job_dir": "/job", "training_data
         ({"durability": "both"}, "--durability must be one of auto, log, peer, file, disk,"),
         (NO_LOG | {"log_mb": 5}, "--log-mb cannot be combined with --durability=checkp"),
         (LOG | {"durability": "peer"}, "needs a second server: use --servers 2"),
-        (LOG | {"log_mb": 0}, "--log-mb must be at least 1, not 0"),
+        (LOG | {"log_mb": -1}, "--log-mb must be at least 0, not -1"),
         (LOG | {"checkpoint_seconds": 0.0}, "set --checkpoint-seconds or --checkpoint-steps"),
     ],
 )

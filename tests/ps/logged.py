@@ -101,7 +101,16 @@ class World:
     publish = ""
 
     def __init__(
-        self, count, folder, faults, *, bound=1 << 30, spec=SPEC, synchronous=False, first_rows=""
+        self,
+        count,
+        folder,
+        faults,
+        *,
+        bound=1 << 30,
+        grows=False,
+        spec=SPEC,
+        synchronous=False,
+        first_rows="",
     ):
         self.synchronous = synchronous
         self.first_rows = first_rows
@@ -110,7 +119,7 @@ class World:
         self.folder = folder
         self.root = LocalStorage(folder / "checkpoints")
         self.faults = faults
-        self.bound = bound
+        self.bound, self.grows = bound, grows
         self.incarnations = [-1] * count
         self.servers = [None] * count
         self.logs = [None] * count
@@ -193,8 +202,9 @@ class World:
                 publish=self.publish,
                 end=end,
             )
+            sink, incarnation = self._sink(index), self.incarnations[index]
             log = server.keep_log(
-                self._sink(index), self.incarnations[index], self.bound, server.stopped.set
+                sink, incarnation, self.bound, server.stopped.set, grows=self.grows
             )
             if self.incarnations[index]:
                 plan = pb.RestoreReply(

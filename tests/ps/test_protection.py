@@ -149,3 +149,16 @@ def test_a_log_takes_what_fits_and_one_push_whatever_its_size(bound, steps):
             assert refused.value.kind == pb.NOT_READY
         else:
             space.check(size)
+
+
+@given(st.integers(1, 100), st.lists(st.integers(0, 300)), st.booleans())
+def test_a_log_may_grow_with_the_tables_and_never_falls_below(bound, tables, grows):
+    space = LogSpace(bound, grows=grows)
+    space.add(1, 1)
+    most = bound
+    for each in tables:
+        space.beside(each)
+        most = max(most, 2 * each) if grows else bound
+        space.check(most - 1)
+        with pytest.raises(WireError, match="--log-mb"):
+            space.check(most)

@@ -76,7 +76,7 @@ def to_ask_for(plan: Mapping[str, Any], config: JobConfig, server_gib: float) ->
     needed = BESIDE_ROWS * (tables + plan["dense_bytes"])
     room = server_gib * GIB - PROCESS_BYTES
     # Several servers keep their logs in the memory of one another, unless told otherwise.
-    log = 0 if config.sync or config.durability == "checkpoint" else config.log_mb * 1_000_000
+    log = 0 if config.sync or config.durability == "checkpoint" else config.log_bytes
     alone = config.durability != "peer" and needed <= room
     if not alone and config.durability not in ("file", "disk"):
         room -= log

@@ -69,11 +69,17 @@ class DurabilityOptions:
     )
     log_mb: int = option(
         "Limit in MB for the log of one server's updates. At half of it the job takes a "
-        "checkpoint, which empties the log; at the limit, pushes wait for that.",
-        1024,
+        "checkpoint, which empties the log; at the limit, pushes wait for that. 0: 1,024, or, if "
+        "the log is in files, twice the memory of the server's tables where that is more.",
+        0,
         commands="train",
-        least=1,
+        least=0,
     )
+
+    @property
+    def log_bytes(self) -> int:
+        """Limit of the log of one server's updates, in bytes; of one that grows, the least."""
+        return (self.log_mb or 1024) << 20
 
     @property
     def keeps_log(self) -> bool:

@@ -189,6 +189,27 @@ def test_a_full_log_makes_pushes_wait_for_a_checkpoint(world, servers):
     pushed(job, 1)
 
 
+def test_a_log_that_grows_asks_for_a_checkpoint_once_it_has_as_much_as_the_tables(world):
+    job = world(1, bound=2000, grows=True)
+
+    def asks():
+        status = job.status(0)
+        tables = sum(each.memory_bytes for each in status.tables)
+        assert status.wants_checkpoint == (status.log_bytes > max(1000, tables))
+        return status.wants_checkpoint
+
+    while not asks():
+        pushed(job, 1)
+    assert job.status(0).log_bytes > 2000
+    job.checkpoint()
+    assert not asks()
+    pushed(job, 9)
+    job.kill(0)
+    job.start(0)
+    assert not asks()
+    job.same()
+
+
 def test_rows_that_are_loaded_are_protected_by_a_checkpoint(world):
     job = world(1)
     ids = np.arange(5, dtype=np.int64)
