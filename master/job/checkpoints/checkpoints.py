@@ -27,6 +27,12 @@ from shoal.master.work.phases import Phase
 RETRY_SECONDS = 5.0
 """Before a checkpoint that a server asks for is tried again."""
 
+LONG_SECONDS = 1.0
+"""A checkpoint that takes less holds nobody up for long."""
+
+CLOSE = 3
+"""So many long ones in a row, each sooner after the one before than it takes, are worth a word."""
+
 
 class Taking(enum.Enum):
     """The state of the next checkpoint."""
@@ -107,6 +113,7 @@ class Checkpoints:
         self.count = 0
         self.failures = 0
         self._taken_at: float | None = None
+        self._close = 0  # the last ones in a row that are as CLOSE says
         self.last_failure = ""
         self.refused: tuple[int, str] | None = None
 
@@ -279,6 +286,8 @@ class Checkpoints:
         for member in self._members.servers.values():
             member.wants_checkpoint = False  # until it says so again
         self.count += 1
+        if not event.final:
+            self._note_close(taken.seconds, now)
         self._taken_at = now
         self._moves.unsaved = False
         self._keep(taken)
@@ -294,6 +303,19 @@ class Checkpoints:
             self._phases.saved(now)
         self._yields = True
         self.tick(now)
+
+    def _note_close(self, seconds: float, now: float) -> None:
+        """A checkpoint that took so long is complete: say so if there is little between them."""
+        between = seconds if self._taken_at is None else now - seconds - self._taken_at
+        self._close = self._close + 1 if max(between, LONG_SECONDS) < seconds else 0
+        if self._close == CLOSE:
+            self._record.note(
+                now,
+                "warning: checkpoints take most of the time: the last one took "
+                f"{seconds:.1f} s and began {max(between, 0.0):.1f} s after the one before; give "
+                "a larger --checkpoint-seconds or --checkpoint-steps, or, where full logs of "
+                "updates ask for them, --log-mb",
+            )
 
     def _keep(self, taken: Taken) -> None:
         self.kept.add(taken)

@@ -102,6 +102,30 @@ def test_by_time_and_again_after_a_failure():
     assert any("warning" in text and "No space" in text for text in job.record.messages)
 
 
+def test_checkpoints_that_take_most_of_the_time_are_told_of_once():
+    job = begun(TRAINING, checkpoint_steps=10)
+    now = 1.0
+
+    def after(between, seconds, number, final=False):
+        nonlocal now
+        now += between + seconds
+        job.on(CheckpointTaken(Taken(number, number * 10, 100, seconds), final), now)
+        return [each for each in job.record.messages if "checkpoints take most" in each]
+
+    assert not after(2.0, 10.0, 1)  # nothing is before it
+    assert not after(2.0, 10.0, 2)
+    assert not after(2.0, 10.0, 3)
+    assert not after(11.0, 10.0, 4)  # there was more time in between
+    assert not after(0.1, 0.5, 5)  # it holds nobody up
+    assert not after(2.0, 10.0, 6)
+    assert not after(2.0, 10.0, 7)
+    (told,) = after(2.25, 10.0, 8)
+    assert "warning: checkpoints take most" in told
+    assert "10.0 s and began 2.2 s after the one before" in told
+    assert len(after(2.0, 10.0, 9)) == 1
+    assert len(after(0.0, 10.0, 10, final=True)) == 1
+
+
 def test_the_newest_are_kept_and_those_of_an_earlier_master_count():
     job = begun(TRAINING, checkpoint_steps=1, keep_checkpoint_max=2)
     job.on(CheckpointsFound([taken(3), taken(5)]), 1.0)
