@@ -38,6 +38,7 @@ from shoal.ps.saved.progress import StoppedError
 from shoal.ps.saved.recovery import RefusedError, Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.place import sink_of
+from shoal.ps.update_log.space import LogSpace
 from shoal.security.identities import listening_address, own_identity
 
 logger = logging.getLogger(__name__)
@@ -172,8 +173,8 @@ def main(
             plan = _plan(server, index, incarnation, connection)
             if job.keeps_log:
                 sink = sink_of(job, index, incarnation, connection, server.ownership, identity)
-                grows = job.log_in_files and not job.log_mb
-                server.keep_log(sink, incarnation, job.log_bytes, server.stopped.set, grows=grows)
+                space = LogSpace(job.log_bytes, grows=job.log_in_files and not job.log_mb)
+                server.keep_log(sink, incarnation, space, server.stopped.set)
             restored = _restore(server, plan)
             update, held = server.held()
             request = pb.RegisterServerRequest(

@@ -49,6 +49,7 @@ from shoal.ps.shards import Shards
 from shoal.ps.update_log.log import UpdateLog
 from shoal.ps.update_log.peer_store import PeerLogs
 from shoal.ps.update_log.sinks import Sink
+from shoal.ps.update_log.space import LogSpace
 
 logger = logging.getLogger(__name__)
 
@@ -148,19 +149,11 @@ class ParameterServer:
         self.answerer.open(taken)
 
     def keep_log(
-        self,
-        sink: Sink,
-        incarnation: int,
-        bound: int,
-        stop: Callable[[], object],
-        *,
-        grows: bool = False,
+        self, sink: Sink, incarnation: int, space: LogSpace, stop: Callable[[], object]
     ) -> UpdateLog:
         """Log pushes, --durability=log. Arguments as of `UpdateLog`; before anything is served."""
         pending = self._pending if self._synchronous else None
-        log = UpdateLog(
-            sink, self.server, incarnation, self._pushes, bound, stop, pending, grows=grows
-        )
+        log = UpdateLog(sink, self.server, incarnation, self._pushes, space, stop, pending)
         self._log = self._shards.log = self.registration.log = self.moves.log = log
         log.seen = self.seen
         routing = self.ownership.routing

@@ -65,8 +65,8 @@ def _is_open(wait: Callable[[], object]) -> bool:
 class UpdateLog:
     """The log of server `server`, kept in `sink`.
 
-    bound, grows: as of LogSpace. superseded: called if another incarnation of this server writes
-        it.
+    space: of a log that has nothing yet. superseded: called if another incarnation of this server
+        writes it.
     pending: with --sync, the gradients that wait. A push that is held, and an update, are entries
         then, and the log counts these itself: no step of the optimizers is taken by a gradient that
         waits. Whatever begins anew, or lets go of what a checkpoint has, gets the gradients that
@@ -79,11 +79,9 @@ class UpdateLog:
         server: int,
         incarnation: int,
         pushes: PushRegister,
-        bound: int,
+        space: LogSpace,
         superseded: Callable[[], object],
         pending: PendingGradients | None = None,
-        *,
-        grows: bool = False,
     ) -> None:
         self._sink = sink
         self._server = server
@@ -97,7 +95,7 @@ class UpdateLog:
         self._lock = threading.Lock()
         self._looking = threading.Lock()
         self._protection = Protection()
-        self._space = LogSpace(bound, grows=grows)
+        self._space = space
         self._cuts = Cuts()
         self.seen = Seen()
 

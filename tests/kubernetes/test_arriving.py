@@ -3,21 +3,13 @@
 import shutil
 from pathlib import Path
 
+from benchmarks.arriving import RECORDS, write
 from shoal.tools import counting
 from shoal.tools.chaos.count import found_rows
 from tests.kubernetes.conftest import SECONDS
 from tests.kubernetes.jobs import Watched, following, kill, process_of, result_in, until
 
-RECORDS, NAME = 200, "stream"
-
-
-def write(folder, *numbers):
-    """Files of RECORDS each, whole when their names are there."""
-    for number in numbers:
-        rows = (f"{number * RECORDS + each},{each % 50}\n" for each in range(RECORDS))
-        made = folder / f".part-{number}.csv"
-        made.write_text("record,user\n" + "".join(rows))
-        made.rename(folder / made.name[1:])
+NAME = "stream"
 
 
 def test_each_record_that_arrives_is_trained_once_whatever_is_killed(shoal, namespace):
@@ -50,13 +42,16 @@ def test_each_record_that_arrives_is_trained_once_whatever_is_killed(shoal, name
             assert train.poll() is None, said()
 
         trained(1)
-        write(data, 1, 2)
+        write(data, 1)
+        write(data, 2)
         kill("shoal.worker", namespace, 0)
         trained(3)
-        write(data, 3, 4)
+        write(data, 3)
+        write(data, 4)
         kill("shoal.ps", namespace, 1)
         trained(5)
-        write(data, 5, 6)
+        write(data, 5)
+        write(data, 6)
         kill("shoal.master.in_cluster", namespace)
         until("another master", lambda: process_of("shoal.master.in_cluster", namespace))
         trained(7)

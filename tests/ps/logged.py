@@ -26,6 +26,7 @@ from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
 from shoal.ps.update_log.peer_sink import PeerSink
+from shoal.ps.update_log.space import LogSpace
 from tests.ps.caller import model_spec
 
 SIZE, STATE, DIM = 7, 4, 3
@@ -202,9 +203,9 @@ class World:
                 publish=self.publish,
                 end=end,
             )
-            sink, incarnation = self._sink(index), self.incarnations[index]
+            space = LogSpace(self.bound, grows=self.grows)
             log = server.keep_log(
-                sink, incarnation, self.bound, server.stopped.set, grows=self.grows
+                self._sink(index), self.incarnations[index], space, server.stopped.set
             )
             if self.incarnations[index]:
                 plan = pb.RestoreReply(

@@ -17,6 +17,7 @@ from shoal.ps.forgetting import caps, planning, sweeps
 from shoal.ps.forgetting.clock import CONFIRMING, SECOND
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
+from shoal.ps.update_log.space import LogSpace
 from tests.examples import examples
 from tests.ps.twins import DIMS, OPTIMIZERS, OWN, Server, Twins, model_spec, push_frame
 
@@ -124,7 +125,7 @@ def again(spec, folder):
     made = Server.__new__(Server)
     made.server = ParameterServer(0, Routing.even(2))
     made.sink = FileSink(folder, 0, 1, sync=False)
-    made.server.keep_log(made.sink, 1, 1 << 30, made.server.stopped.set)
+    made.server.keep_log(made.sink, 1, LogSpace(1 << 30), made.server.stopped.set)
     made.server.registration.restore(pb.RestoreReply(again=True, replay=True))
     made.sink.close()
     return whole(made)

@@ -17,6 +17,7 @@ from shoal.proto.values.routing import Routing
 from shoal.proto.wire import frames
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
+from shoal.ps.update_log.space import LogSpace
 
 DIMS = (3, 8)
 EVERY = np.arange(400)
@@ -75,7 +76,7 @@ class Server:
         self.sink = None
         if logs is not None:
             self.sink = FileSink(logs / f"native-{native}", 0, 0, sync=False)
-            self.server.keep_log(self.sink, 0, bound, self.server.stopped.set)
+            self.server.keep_log(self.sink, 0, LogSpace(bound), self.server.stopped.set)
         self.server.registration.begin_anew()
         self.handlers = self.server.handlers()
         self.handlers[methods.REGISTER](pb.RegisterRequest(model=spec))

@@ -18,6 +18,7 @@ from shoal.proto.values.routing import Routing
 from shoal.proto.wire import frames
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log.file_sink import FileSink
+from shoal.ps.update_log.space import LogSpace
 from tests.examples import examples
 from tests.ps.logged import DiedError
 
@@ -49,7 +50,7 @@ class Server:
     def __init__(self, folder):
         self.server = ParameterServer(0, Routing.even(1), end=end)
         self.sink = FileSink(folder, 0, 0, sync=False)
-        self.server.keep_log(self.sink, 0, 1 << 30, self.server.stopped.set)
+        self.server.keep_log(self.sink, 0, LogSpace(1 << 30), self.server.stopped.set)
         self.server.registration.begin_anew()
         self.grpc, port = serving.serve(self.server.handlers(), "127.0.0.1:0", 4)
         self.connection = rpc.Connection(f"127.0.0.1:{port}")
@@ -315,7 +316,7 @@ def test_first_dense_values_of_another_type_do_not_begin_a_log(tmp_path):
     sink = FileSink(tmp_path, 0, 0, sync=False)
     try:
         fresh = ParameterServer(0, Routing.even(1))
-        fresh.keep_log(sink, 0, 1 << 30, fresh.stopped.set)
+        fresh.keep_log(sink, 0, LogSpace(1 << 30), fresh.stopped.set)
         fresh.registration.register(pb.RegisterRequest(model=SPEC))
         for parts in ([np.zeros(5), np.zeros(2)], [np.zeros(4, np.float32)] * 2):
             frame = frames.encode(pb.InitializeDenseRequest(), parts)
@@ -352,7 +353,7 @@ def test_a_server_that_applied_a_part_of_a_push_ends_and_its_log_makes_it_whole(
     made.close()
     sink = FileSink(tmp_path, 0, 1, sync=False)
     successor = ParameterServer(0, Routing.even(1))
-    successor.keep_log(sink, 1, 1 << 30, successor.stopped.set)
+    successor.keep_log(sink, 1, LogSpace(1 << 30), successor.stopped.set)
     successor.registration.restore(pb.RestoreReply(again=True, replay=True))
     successor.registration.workers.again = False
     assert successor.model.version == 2

@@ -23,6 +23,7 @@ from shoal.proto.wire import frames
 from shoal.ps.saved.recovery import Sources
 from shoal.ps.service import ParameterServer
 from shoal.ps.update_log import file_sink, peer_sink
+from shoal.ps.update_log.space import LogSpace
 from tests.master.strategies import begun, exited
 from tests.ps.logged import DIM, POINTS, SPEC, content, lost, numbers
 
@@ -325,7 +326,7 @@ def test_rows_of_restore_from_are_in_no_log_that_begins_with_the_model(world, tm
         bases.append(pb.LogBase.FromString(base.SerializeToString())),
         begin(base),
     )
-    log = server.keep_log(sink, 1, 1 << 30, server.stopped.set)
+    log = server.keep_log(sink, 1, LogSpace(1 << 30), server.stopped.set)
     server.registration.restore(pb.RestoreReply(again=True))
     request = pb.RegisterRequest(model=SPEC)
     while True:
